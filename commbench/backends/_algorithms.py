@@ -1,0 +1,38 @@
+"""Canonical names of algorithms: one word for what libraries spell differently.
+
+A name that is not listed is its own canonical name (dashes become underscores).
+"""
+
+from __future__ import annotations
+
+_CANONICAL = {
+    # MPICH
+    "brucks": "bruck",
+    "k_brucks": "k_bruck",
+    "nb": "nonblocking",
+    "reduce_scatter_allgather": "rabenseifner",
+    "k_reduce_scatter_allgather": "k_rabenseifner",
+    "reduce_scatter_gather": "rabenseifner",
+    "scatter_ring_allgather": "scatter_allgather_ring",
+    "scatter_recursive_doubling_allgather": "scatter_allgather_recursive_doubling",
+    # Open MPI
+    "basic_linear": "linear",
+    "scatter_allgather": "scatter_allgather_recursive_doubling",
+    "modified_bruck": "bruck",
+    "two_proc": "two_rank",
+    "neighbor": "neighbor_exchange",
+    # NCCL and RCCL
+    "collnetdirect": "collnet_direct",
+    "collnetchain": "collnet_chain",
+    "nvlstree": "nvls_tree",
+}
+# What no library here may offer, but a user may ask for on any.
+KNOWN = frozenset(
+    {"auto", "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat"} | {*_CANONICAL.values()}
+)
+
+
+def canonical(native: str) -> str:
+    """Return the canonical name of an algorithm that a library calls `native`."""
+    name = native.strip().lower().replace("-", "_").replace(" ", "_")
+    return _CANONICAL.get(name, name)

@@ -1,0 +1,145 @@
+"""The contract of a backend: the library that carries out a collective.
+
+A backend lives in `commbench/backends/NAME.py` as class `Backend`; a dotted name (`--backend mylab.ucx`) is imported as
+it stands. `run` and `barrier` block until the operation is complete on this rank; all other calls but `refusal`,
+`algorithms` and `shared_buffer` are collective: every rank makes them, in the same order, with the same arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from commbench.errors import unknown_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from commbench.backends.world import World
+
+AUTO = "auto"  # the library chooses
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a backend can run here, and why not."""
+
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What a library offers under a canonical name; `refusal` says why it does not apply here, empty if it does."""
+
+    name: str
+    native: str
+    protocol: str | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One cell as a library sees it; sizes in elements, `count` of them a block."""
+
+    collective: Any  # measure.collective.Collective, which stands above this floor
+    algorithm: Algorithm
+    dtype: str
+    itemsize: int
+    redop: str | None  # None where nothing is reduced
+    count: int
+    root: int
+    inplace: bool
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What ran, how that is known, and what the library objected to (empty: nothing)."""
+
+    algorithm: str | None
+    evidence: str
+    protocol: str | None = None
+    channels: int | None = None
+    objection: str = ""
+
+
+class Plan(Protocol):
+    """One call on fixed buffers, ready to be repeated.
+
+    `runs` holds one function per slot of the rotated buffers: each carries out the collective once and blocks.
+    """
+
+    runs: Sequence[Callable[[], Any]]
+    calls: int  # library calls for one collective: more than one where it goes in chunks
+
+    def witness(self, slot: int) -> Selection:
+        """Carry the collective out once, untimed, and say which algorithm ran."""
+
+
+class Backend(Protocol):
+    """A communication library."""
+
+    name: str
+    library: str  # name and version, for a person
+    library_file: str
+    simulated: bool
+    method: str  # the default way of timing: barrier on hosts, loop on devices
+
+    @staticmethod
+    def probe() -> Availability:
+        """Say whether this backend can run here; never raise, change nothing."""
+
+    def open(self, world: World) -> None:
+        """Make ready to communicate among the ranks of `world`."""
+
+    def algorithms(self, collective: Any) -> Sequence[Algorithm]:
+        """Return what can be chosen for `collective`, `auto` first."""
+
+    def refusal(self, call: Call) -> str:
+        """Return why `call` does not exist in this library, or nothing."""
+
+    def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
+        """Return the blocks at which input and output begin in one buffer, or None where they have one each."""
+
+    def allocate(self, nbytes: int) -> NDArray[Any]:
+        """Return memory that the library communicates from, as bytes."""
+
+    def using(self, collective: Any, algorithm: Algorithm) -> AbstractContextManager[None]:
+        """Let calls of `collective` inside the context run with `algorithm`; plans are made and run there."""
+
+    def plan(self, call: Call, slots: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> Plan:
+        """Prepare `call` on each pair of send and receive arrays."""
+
+    def barrier(self) -> Callable[[], Any]:
+        """Return the function that blocks until every rank has called it."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the manifest keeps of the library: versions, files, settings read back."""
+
+    def close(self) -> None:
+        """Free what `open` and `select` made."""
+
+
+def names() -> list[str]:
+    """Return the backends that stand beside this file."""
+    support = ("base.py", "world.py")
+    files = (entry.name for entry in os.scandir(os.path.dirname(__file__)))
+    return sorted(f[:-3] for f in files if f.endswith(".py") and not f.startswith("_") and f not in support)
+
+
+def find(name: str) -> type[Backend]:
+    """Return the backend class called `name`; raise UsageError with the nearest names where there is none."""
+    if "." not in name and name not in names():
+        raise unknown_name("backend", name, names())
+    try:
+        module = importlib.import_module(name if "." in name else f"commbench.backends.{name}")
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise unknown_name("backend", name, names()) from None
+        raise
+    backend: type[Backend] = module.Backend
+    return backend

@@ -1,0 +1,169 @@
+"""The ranks of a launch: who they are, where they sit, and how they agree, beside whatever is being measured.
+
+`World` is the control plane. It opens MPI only after the launcher's variables were held against the library, since
+a launcher of one MPI with the library of another runs as N lone ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from commbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# How each launcher tells a process its rank and the number of ranks.
+_LAUNCHERS = (
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MPICH", "PMI_RANK", "PMI_SIZE"),
+    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("torchrun", "RANK", "WORLD_SIZE"),
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the launcher says of this process."""
+
+    launcher: str = ""
+    rank: int = 0
+    size: int = 1
+
+
+def launch(environment: Mapping[str, str] = os.environ) -> Launch:
+    """Read the launcher's variables; without any this process is alone."""
+    for name, rank, size in _LAUNCHERS:
+        if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
+            hydra_under_slurm = (
+                name == "MPICH" and "SLURM_PROCID" in environment and "MPI_LOCALRANKID" not in environment
+            )
+            return Launch("Slurm" if hydra_under_slurm else name, int(environment[rank]), int(environment[size]))
+    return Launch()
+
+
+def mismatch(launched: Launch, vendor: str, path: str) -> str:
+    """Return why a process of this launcher cannot use the MPI library of `vendor`, and the remedy; empty if it can."""
+    ours = (
+        "Open MPI" if vendor == "Open MPI" else "MPICH" if vendor in ("MPICH", "MPICH2", "Intel MPI", "MVAPICH") else ""
+    )
+    if launched.launcher == "torchrun":
+        return "the mpi backend cannot be launched by torchrun: use mpirun or srun"
+    if launched.launcher not in ("Open MPI", "MPICH") or not ours or launched.launcher == ours:
+        return ""
+    return (
+        f"this job was launched by {launched.launcher}'s mpirun, but mpi4py loads {vendor} ({path or 'path unknown'}): "
+        f"use the mpirun that belongs to {vendor}, or point MPI4PY_LIBMPI at {launched.launcher}'s libmpi"
+    )
+
+
+class World:
+    """The ranks of this launch, over MPI. Every method but the constructor's reading is collective."""
+
+    def __init__(self, mpi: Any) -> None:
+        self.mpi = mpi
+        self.comm = mpi.COMM_WORLD.Dup()  # control traffic apart from what is measured
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+        node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self.node_rank: int = node.Get_rank()
+        self.node_size: int = node.Get_size()
+        self._node = node
+        self.nodes: int = self.comm.allreduce(int(self.node_rank == 0))
+
+    def largest(self, *values: int) -> tuple[int, ...]:
+        """Return the largest of each value over all ranks."""
+        return self._combine(values, self.mpi.MAX)
+
+    def total(self, *values: int) -> tuple[int, ...]:
+        """Return the sum of each value over all ranks."""
+        return self._combine(values, self.mpi.SUM)
+
+    def _combine(self, values: tuple[int, ...], operation: Any) -> tuple[int, ...]:
+        import numpy as np
+
+        combined = np.array(values, dtype=np.int64)
+        self.comm.Allreduce(self.mpi.IN_PLACE, combined, op=operation)
+        return tuple(combined.tolist())
+
+    def merge(self, samples: NDArray[Any], how: str) -> NDArray[Any]:
+        """Return, on rank 0, the ranks' `samples` (float64) merged one by one: by "rank0", "mean", "min" or "max"."""
+        import numpy as np
+
+        if how == "rank0" or self.size == 1:
+            return samples
+        merged = np.empty_like(samples)
+        operation = {"mean": self.mpi.SUM, "min": self.mpi.MIN, "max": self.mpi.MAX}[how]
+        self.comm.Reduce(samples, merged if self.rank == 0 else None, op=operation)
+        return merged / self.size if how == "mean" else merged
+
+    def command(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Return rank 0's `numbers` on every rank; the others pass as many of their own."""
+        import numpy as np
+
+        shared = np.array(numbers, dtype=np.int64)
+        self.comm.Bcast(shared)
+        return tuple(shared.tolist())
+
+    def first_text(self, text: str) -> str:
+        """Return the text of the lowest rank that has one, empty where none has."""
+        first = -self.largest(-self.rank if text else -self.size)[0]
+        return "" if first == self.size else self.broadcast(text, root=first)
+
+    def broadcast(self, value: Any, root: int = 0) -> Any:
+        """Return root's `value` on every rank."""
+        return self.comm.bcast(value, root=root)
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return every rank's `value` on rank 0, None elsewhere."""
+        gathered: list[Any] | None = self.comm.gather(value)
+        return gathered
+
+    def sum_on_node(self, value: int) -> int:
+        """Return the sum of `value` over this node's ranks."""
+        return int(self._node.allreduce(value))
+
+    def abort(self, code: int) -> None:
+        """End every rank of the job with `code`."""
+        self.comm.Abort(code)
+
+    def close(self) -> None:
+        self._node.Free()
+        self.comm.Free()
+        self.mpi.Finalize()
+
+
+def open_mpi() -> World:
+    """Initialise MPI for one thread and return the world; raise UsageError where launcher and library do not fit."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"no MPI library can be loaded ({error}): load your cluster's MPI module, or pip install 'commbench[mpich]'"
+        ) from None
+    from commbench.backends._mpi_t import library_file
+
+    launched = launch()
+    vendor = MPI.get_vendor()[0]
+    if trouble := mismatch(launched, vendor, library_file()):
+        raise UsageError(trouble)
+    if vendor == "Open MPI" and MPI.get_vendor()[1] < (5, 0, 0):
+        from commbench.backends._openmpi import before_init
+
+        before_init(os.environ)
+    # mpi4py asks for MPI_THREAD_MULTIPLE by default, which costs up to twice the latency.
+    MPI.Init_thread(MPI.THREAD_FUNNELED)
+    world = World(MPI)
+    if world.size != launched.size and launched.launcher:
+        raise UsageError(
+            f"{launched.launcher} launched {launched.size} ranks, but {vendor} sees {world.size}: launcher and library "
+            f"do not speak to each other; use the launcher that belongs to {vendor} (srun: try --mpi=pmix or --mpi=pmi2)"
+        )
+    return world

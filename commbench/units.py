@@ -1,0 +1,60 @@
+"""Sizes and times in and out. Inside, a size is in bytes and a time in seconds; rates are GB/s with 1 GB = 1e9 B."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from commbench.errors import UsageError
+
+_BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<prefix>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+LARGEST = 1 << 62  # sizes are signed 64-bit from end to end
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that `text` ("8", "64K", "1.5M", "2GiB") stands for; suffixes are binary, as in nccl-tests."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"a size is a number of bytes with K, M, G or T behind it (64K, 1M), not {text!r}")
+    size = float(match["number"]) * _BINARY[match["prefix"].upper()]
+    if size > LARGEST:
+        raise UsageError(f"a size is at most 4096P (2^62 bytes), not {text!r}")
+    if size != int(size):
+        raise UsageError(f"a size is a whole number of bytes, not {text!r}")
+    return int(size)
+
+
+def format_size(size: int) -> str:
+    """Return `size` bytes with the largest binary suffix that is exact: 65536 is "64K", 65537 stays "65537"."""
+    for prefix in "TGMK":
+        unit = _BINARY[prefix]
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{prefix}"
+    return str(size)
+
+
+def approximate_size(size: float) -> str:
+    """Return `size` bytes with three digits for a person to read: 1536 is "1.50 KiB"."""
+    for prefix in "TGMK":
+        unit = _BINARY[prefix]
+        if size >= unit:
+            return f"{size / unit:.3g} {prefix}iB"
+    return f"{size:.0f} B"
+
+
+def parse_number(text: str, what: str, *, least: float = 0.0, whole: bool = False) -> float:
+    """Return the finite number that `text` holds, at least `least`; `what` names it in the error."""
+    kind = "a whole number" if whole else "a number"
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{what} is {kind}, not {text!r}") from None
+    if not math.isfinite(value) or value < least or (whole and value != int(value)):
+        raise UsageError(f"{what} is {kind} of at least {least:g}, not {text!r}")
+    return value
+
+
+def gigabytes_per_second(size: int, seconds: float) -> float:
+    """Return the rate of `size` bytes in `seconds`, in GB/s."""
+    return size / seconds / 1e9
