@@ -24,6 +24,9 @@ _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),
 )
 
+# By which launcher's variables each vendor's library finds its ranks.
+_SPEAKS = {"Open MPI": "Open MPI", **dict.fromkeys(("MPICH", "MPICH2", "MVAPICH", "MVAPICH2", "Intel MPI"), "MPICH")}
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -47,9 +50,7 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch:
 
 def mismatch(launched: Launch, vendor: str, path: str) -> str:
     """Return why a process of this launcher cannot use the MPI library of `vendor`, and the remedy; empty if it can."""
-    ours = (
-        "Open MPI" if vendor == "Open MPI" else "MPICH" if vendor in ("MPICH", "MPICH2", "Intel MPI", "MVAPICH") else ""
-    )
+    ours = _SPEAKS.get(vendor, "")
     if launched.launcher == "torchrun":
         return "the mpi backend cannot be launched by torchrun: use mpirun or srun"
     if launched.launcher not in ("Open MPI", "MPICH") or not ours or launched.launcher == ours:
@@ -163,7 +164,7 @@ def open_mpi() -> World:
     world = World(MPI)
     if world.size != launched.size and launched.launcher:
         raise UsageError(
-            f"{launched.launcher} launched {launched.size} ranks, but {vendor} sees {world.size}: launcher and library "
-            f"do not speak to each other; use the launcher that belongs to {vendor} (srun: try --mpi=pmix or --mpi=pmi2)"
+            f"{launched.launcher} launched {launched.size} ranks, but {vendor} sees {world.size}: they do not "
+            f"speak to each other; use the launcher that belongs to {vendor} (with srun: --mpi=pmix or --mpi=pmi2)"
         )
     return world

@@ -192,8 +192,8 @@ def _largest(
         if allowance is not None and need(request.largest) > allowance:
             raise UsageError(
                 f"-e {format_size(request.largest)} does not fit the memory: a rank needs "
-                f"{approximate_size(need(request.largest))}, and {approximate_size(allowance)} is free for each rank of "
-                "the fullest node; lower -e or start fewer ranks a node"
+                f"{approximate_size(need(request.largest))}, and {approximate_size(allowance)} is free for each rank "
+                "of the fullest node; lower -e or start fewer ranks a node"
             )
         return request.largest
     return _cut(request, need, allowance, notes)
@@ -205,8 +205,8 @@ def _cut(request: Request, need: Callable[[int], int], allowance: int | None, no
     for size in sizes(request.smallest, max(request.smallest, _LARGEST_DEFAULT), request.factor, request.step):
         if allowance is not None and need(size) > allowance // _DEFAULT_SHARE:
             notes.append(
-                f"sizes from {format_size(size)} on are left out: a rank would need {approximate_size(need(size))}, more "
-                f"than half of the {approximate_size(allowance)} that are free for it (-e SIZE asks for more)"
+                f"sizes from {format_size(size)} on are left out: a rank would need {approximate_size(need(size))}, "
+                f"more than half of the {approximate_size(allowance)} that are free for it (-e SIZE asks for more)"
             )
             break
         largest = size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from collections import Counter
@@ -197,7 +196,7 @@ def _say_first(journal: Journal, backend: Backend, collective: Collective, optio
     facts, effort = plan["facts"], plan["effort"]
     whose = _WHOSE_TIME[effort["average"]]
     lines = [
-        f"commbench {__version__}, backend {backend_why}; {backend.library} at {backend.library_file or 'unknown path'}",
+        f"commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
         f"{collective.title} on {facts['nranks']} rank{'s' * (facts['nranks'] > 1)}, "
         f"{facts['nnodes']} node{'s' * (facts['nnodes'] > 1)}; method {facts['method']}; time of {whose}",
         "time is the median of the rounds' medians, low and high an interval over rounds within this launch "
