@@ -149,7 +149,7 @@ class Backend:
 
     def barrier(self) -> Callable[[], Any]:
         """Return MPI_Barrier of the communicator in use."""
-        return self._comm.Barrier  # type: ignore[no-any-return]
+        return self._comm.Barrier
 
     def facts(self) -> dict[str, Any]:
         """Return versions, files and control variables."""

@@ -183,7 +183,7 @@ def _on_rank_0(world: World, work: Callable[[], T]) -> T:
     result, trouble = world.broadcast(outcome)
     if trouble:
         raise UsageError(trouble)
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def _aside(options: Options) -> TextIO:

@@ -103,10 +103,6 @@ def _microseconds(record: Record) -> str:
     return f"{record.time_us:.2f}"
 
 
-def _microseconds(record: Record) -> str:
-    return f"{record.time_us:.2f}"
-
-
 def _overlap(one: Record, other: Record) -> bool:
     """Whether two records' intervals meet; without an interval nothing is certain."""
     if None in (one.time_us_high, other.time_us_low):

@@ -8,15 +8,17 @@ enough, when it had its rounds or its seconds, or when the budget is spent.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from commbench.backends.base import AUTO, Backend, Selection
+from commbench.backends.base import AUTO, Backend, Plan, Selection
 from commbench.backends.world import World
 from commbench.errors import NotApplicable, Rejected
 from commbench.measure.buffers import Arenas, layout
@@ -105,15 +107,14 @@ class Sweep:
         with attempt, self.backend.using(self.collective, call.algorithm):
             switch_us = (perf_counter() - switching) * 1e6
             plan = self.backend.plan(call, slots)
-            attempt.selection = plan.witness(0) if not self.effort.check else None
-            for probe in range(tries if self.effort.check else 0):
-                attempt.wrong += self._check(checker, slots, plan, probe, salt + probe, attempt)
+            attempt.wrong = self._check(checker, slots[0], partial(self._witness, plan, attempt), salt)
         verdict = self._agree(attempt)
         if verdict.status != OK:
             return self._kept(verdict, attempt.selection, begin)
         # The control traffic between the contexts must not run with the forced algorithm, which need not suit it.
         taken = 0.0
         with attempt, self.backend.using(self.collective, call.algorithm):
+            attempt.wrong += self._check_again(checker, slots, plan.runs, range(salt + 1, salt + tries))
             for send, recv in slots:
                 checker.fill(send, salt)
                 if cut.shared and call.redop:
@@ -125,26 +126,32 @@ class Sweep:
             mine = durations(self.effort.method, plan.runs, self.backend.barrier(), iterations)
         merged = self.world.merge(mine, self.effort.average)
         with attempt, self.backend.using(self.collective, call.algorithm):
-            for probe in range(tries if self.effort.check else 0):
-                attempt.wrong += self._check(checker, slots, plan, probe, salt + tries + probe, attempt)
+            attempt.wrong += self._check_again(checker, slots, plan.runs, range(salt + tries, salt + 2 * tries))
         verdict = self._agree(attempt)
         kept = self._kept(verdict, attempt.selection, begin)
         if verdict.status == OK and self.world.rank == 0:
             kept |= summary(merged * 1e6) | {"loop": PLAIN, "calls": plan.calls, "switch_us": round(switch_us, 1)}
         return kept
 
-    def _check(
-        self, checker: Checker, slots: list[tuple[Any, Any]], plan: Any, probe: int, salt: int, attempt: _Attempt
-    ) -> int:
+    def _witness(self, plan: Plan, attempt: _Attempt) -> None:
+        attempt.selection = plan.witness(0)
+
+    def _check(self, checker: Checker, slot: tuple[Any, Any], run: Callable[[], Any], salt: int) -> int:
         """Carry the collective out once on data of `salt` and return this rank's wrong elements."""
-        send, recv = slots[probe % len(slots)]
-        recv.view("uint8")[:] = POISON
-        checker.fill(send, salt)
-        if attempt.selection is None:
-            attempt.selection = plan.witness(probe % len(slots))
-        else:
-            plan.runs[probe % len(slots)]()
-        return 0 if attempt.selection.objection else checker.wrong(recv, salt)
+        send, recv = slot
+        if self.effort.check:
+            recv.view("uint8")[:] = POISON
+            checker.fill(send, salt)
+        run()
+        return checker.wrong(recv, salt) if self.effort.check else 0
+
+    def _check_again(self, checker: Checker, slots: Any, runs: Any, salts: range) -> int:
+        """Check once for each of `salts`, on one slot after another; return this rank's wrong elements."""
+        if not self.effort.check:
+            return 0
+        return sum(
+            self._check(checker, slots[i % len(slots)], runs[i % len(slots)], salt) for i, salt in enumerate(salts)
+        )
 
     def _agree(self, attempt: _Attempt) -> Verdict:
         """Return the verdict of all ranks on this attempt."""
@@ -162,13 +169,15 @@ class Sweep:
         return Verdict(OK, "", 0)
 
     def _warm_up(self, runs: Any, number: int) -> float:
-        """Warm up, and return the seconds of the last run on this rank."""
-        taken = 0.0
+        """Warm up, and return the seconds that the last iteration took on this rank, its barrier included."""
+        barrier = self.backend.barrier() if self.effort.method == "barrier" else None
+        begin = perf_counter()
         for i in range(max(1, self.effort.warmup if number == 0 else 1)):
-            start = perf_counter()
+            begin = perf_counter()
+            if barrier:
+                barrier()
             runs[i % len(runs)]()
-            taken = perf_counter() - start
-        return taken
+        return perf_counter() - begin
 
     def _iterations(self, taken: float, seconds: float) -> int:
         """Return how many iterations fit into `seconds` by the slowest rank's warm-up, or as many as were asked for."""
@@ -308,7 +317,7 @@ class Schedule:
     def _too_long(self, index: int) -> str:
         """Return why a first visit does not fit the budget any more, empty if it does.
 
-        Its time is foreseen from the same cell at the next smaller size, in proportion to the size.
+        Its time is foreseen from the same cell at smaller sizes.
         """
         if not self._effort.budget:
             return ""
@@ -321,12 +330,24 @@ class Schedule:
             if visits and other.size < cell.size and _kin(other) == _kin(cell) and visits[0]["status"] == OK
         ]
         if smaller:
-            size, seconds = max(smaller)
-            foreseen = seconds * cell.size / size if seconds > 10 * SHORT_VISIT else 0.0
+            foreseen = foresee(sorted(smaller), cell.size)
             left = (1 - self._spent()) * self._effort.budget
             if foreseen > left or (self._effort.max_seconds and foreseen > self._effort.max_seconds):
                 return f"a visit was foreseen to take {foreseen:.0f} s, of {left:.0f} s left in the budget"
         return ""
+
+
+def foresee(measured: list[tuple[int, float]], size: int) -> float:
+    """Return the seconds that `size` will take, from (size, seconds) of smaller ones in rising order.
+
+    The last two sizes give the growth, which is taken to be at most linear; one size gives its own seconds.
+    """
+    last_size, last = measured[-1]
+    if len(measured) == 1:
+        return last
+    size_before, before = measured[-2]
+    exponent = math.log(last / before) / math.log(last_size / size_before)
+    return last * (size / last_size) ** min(1.0, max(0.0, exponent))
 
 
 def precise(visits: list[dict[str, Any]], precision: float) -> bool:
