@@ -3,6 +3,7 @@
 CommbenchError
 ├── UsageError            bad arguments, files or launch: exit 2
 │   └── ResultsError      a results folder that cannot be written, read or resumed: exit 2
+├── DiskError             a disk that fills up or breaks while measuring: exit 1
 ├── NotApplicable         this combination does not exist (NVLS on a CPU): a row that says so
 └── Rejected              the library refused, or would have run something else: a row that says so
 
@@ -31,6 +32,10 @@ class UsageError(CommbenchError):
 
 class ResultsError(UsageError):
     """A results folder that cannot be written, read or resumed."""
+
+
+class DiskError(CommbenchError):
+    """A disk that fills up or breaks while results are being written."""
 
 
 class NotApplicable(CommbenchError):

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from commbench.backends._algorithms import canonical
@@ -27,16 +27,31 @@ _PREAMBLE = "User set collective algorithm is not usable for the provided argume
 _LEFT_OUT = ("ccl",)
 
 
+_THROTTLE = {"MPIR_CVAR_CH4_PROGRESS_THROTTLE": 1, "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": 16}
+
+
+def before_init(environment: MutableMapping[str, str], version: tuple[int, ...], crowded: bool) -> None:
+    """Where ranks outnumber cores, let a rank that waits give its core away, unless the user set that.
+
+    Without it a 1 KiB all-reduce of 256 ranks on two cores was seen to take 2.7 s, with it 0.05 to 0.1 s.
+    """
+    for name, value in _THROTTLE.items() if crowded else ():
+        environment.setdefault(name, str(value))
+
+
 class Switch:
     """Chooses MPICH's algorithms on one communicator."""
 
     evidence = "control variable read back, no fallback reported"
 
-    def __init__(self, variables: ControlVariables) -> None:
+    def __init__(self, variables: ControlVariables, crowded: bool) -> None:
         self._variables = variables
         self._device = variables.read(_DEVICE) if _DEVICE in variables else None
         if _FALLBACK in variables:
             variables.write(_FALLBACK, _PRINT)
+        for name, value in _THROTTLE.items() if crowded else ():  # for launchers that do not say how many ranks share
+            if name in variables and name not in os.environ:
+                variables.write(name, value)
 
     def algorithms(self, function: str) -> list[Algorithm]:
         """Return what this library lists for the MPI function: a value is a choice's place in the description."""
@@ -86,7 +101,7 @@ class Switch:
         return f"the library says: {found.group(1).strip()}" if found else ""
 
     def facts(self) -> dict[str, Any]:
-        names = (_FALLBACK, _DEVICE)
+        names = (_FALLBACK, _DEVICE, *_THROTTLE)
         return {name: self._variables.read(name) for name in names if name in self._variables}
 
     def close(self) -> None:

@@ -15,7 +15,20 @@ from commbench.backends.base import AUTO, Algorithm
 from commbench.errors import Rejected
 
 _DYNAMIC, _PRIORITY = "coll_tuned_use_dynamic_rules", "coll_tuned_priority"
+_YIELD = "mpi_yield_when_idle"
 _HIGHEST = 99  # above UCC (10), han (35), hcoll (90); values are clipped at 100, and portals4 has that
+
+
+def before_init(environment: MutableMapping[str, str], version: tuple[int, ...], crowded: bool) -> None:
+    """Set what the tool interface cannot set later, unless the user did.
+
+    4.1 fixes the dynamic rules at the start; with nothing forced, they change nothing. Where ranks outnumber cores, a
+    rank that waits gives its core away; mpirun says so itself only where it was told of the oversubscription.
+    """
+    if version < (5, 0, 0):
+        environment.setdefault(f"OMPI_MCA_{_DYNAMIC}", "1")
+    if crowded:
+        environment.setdefault(f"OMPI_MCA_{_YIELD}", "1")
 
 
 class Switch:
@@ -23,7 +36,7 @@ class Switch:
 
     evidence = "control variable read back"
 
-    def __init__(self, variables: ControlVariables) -> None:
+    def __init__(self, variables: ControlVariables, crowded: bool) -> None:
         self._variables = variables
         self._forced: Any = None
         self._fixed_priority = not self._writable(_PRIORITY)
@@ -81,7 +94,7 @@ class Switch:
         return ""
 
     def facts(self) -> dict[str, Any]:
-        return {name: self._variables.read(name) for name in (_DYNAMIC, _PRIORITY) if name in self._variables}
+        return {name: self._variables.read(name) for name in (_DYNAMIC, _PRIORITY, _YIELD) if name in self._variables}
 
     def close(self) -> None:
         if self._forced is not None:
@@ -91,8 +104,3 @@ class Switch:
 
 def _variable(function: str) -> str:
     return f"coll_tuned_{function.lower()}_algorithm"
-
-
-def before_init(environment: MutableMapping[str, str]) -> None:
-    """Turn dynamic rules on where the tool interface cannot (4.1); with nothing forced, they change nothing."""
-    environment.setdefault(f"OMPI_MCA_{_DYNAMIC}", "1")

@@ -67,6 +67,31 @@ class Selection:
     objection: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """C functions of a library as ctypes objects: what a loop is compiled over, once for each instance."""
+
+    collective: Any
+    barrier: Any  # barrier(comm)
+    clock: Any  # clock() -> double, seconds
+
+
+@dataclass(frozen=True)
+class Native:
+    """One call as C sees it: collective(send, *head, recv, *tail), or collective(recv, *tail) with one buffer.
+
+    `send` and `recv` are addresses, one a slot; scalars are NumPy's of the C parameter's type.
+    """
+
+    functions: Functions
+    one_buffer: bool
+    send: Sequence[int]
+    recv: Sequence[int]
+    head: tuple[Any, ...]
+    tail: tuple[Any, ...]
+    comm: Any
+
+
 class Plan(Protocol):
     """One call on fixed buffers, ready to be repeated.
 
@@ -75,6 +100,9 @@ class Plan(Protocol):
 
     runs: Sequence[Callable[[], Any]]
     calls: int  # library calls for one collective: more than one where it goes in chunks
+
+    def native(self) -> Native | None:
+        """Return the call for a compiled loop, or None where only `runs` will do."""
 
     def witness(self, slot: int) -> Selection:
         """Carry the collective out once, untimed, and say which algorithm ran."""

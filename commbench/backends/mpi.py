@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from commbench.backends import _mpi_t
-from commbench.backends.base import AUTO, Algorithm, Availability, Call, Selection
+from commbench.backends.base import AUTO, Algorithm, Availability, Call, Native, Selection
 from commbench.errors import Rejected
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Backend:
                 from commbench.backends import _openmpi_rules
 
                 self._rules = _openmpi_rules
-            self._switch = library.Switch(self._variables)
+            self._switch = library.Switch(self._variables, world.crowded)
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return the library's own list for this MPI function; one rank has nothing to choose."""
@@ -145,7 +145,18 @@ class Backend:
                 for sequence, (_, recv) in zip(sequences, slots, strict=True)
             ]
         runs = [sequence[0] if len(sequence) == 1 else partial(_in_turn, sequence) for sequence in sequences]
-        return MpiPlan(runs, calls, partial(self._observe, call))
+        return MpiPlan(runs, calls, partial(self._observe, call), partial(self._native, call, slots))
+
+    def _native(self, call: Call, slots: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> Native | None:
+        if self._variables is None or call.count > INT_MAX or call.redop == "avg":
+            return None
+        from commbench.backends._mpi_native import native
+
+        types = (self._datatype(call), self._operation(call))
+        return native(self._mpi, self.library_file, self._comm, call, slots, types)
+
+    def _operation(self, call: Call) -> Any:
+        return getattr(self._mpi, _OPERATIONS[call.redop or "sum"]) if call.collective.reduces else None
 
     def barrier(self) -> Callable[[], Any]:
         """Return MPI_Barrier of the communicator in use."""
@@ -249,7 +260,7 @@ class Backend:
             )
         options: dict[str, Any] = {"root": call.root} if call.collective.rooted else {}
         if call.collective.reduces:
-            options["op"] = getattr(self._mpi, _OPERATIONS[call.redop or "sum"])
+            options["op"] = self._operation(call)
         if call.inplace and send.size and recv.size:
             if name == "Scatter":
                 out = self._mpi.IN_PLACE  # the root's share stays where it is
@@ -263,9 +274,13 @@ class MpiPlan:
     """One MPI call (or a few, in turn), prepared for each slot."""
 
     def __init__(
-        self, runs: Sequence[Callable[[], Any]], calls: int, observe: Callable[[Callable[[], Any]], Selection]
+        self,
+        runs: Sequence[Callable[[], Any]],
+        calls: int,
+        observe: Callable[[Callable[[], Any]], Selection],
+        native: Callable[[], Native | None],
     ) -> None:
-        self.runs, self.calls, self._observe = runs, calls, observe
+        self.runs, self.calls, self._observe, self.native = runs, calls, observe, native
 
     def witness(self, slot: int) -> Selection:
         """Run once and say what ran."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
@@ -16,12 +17,12 @@ from commbench.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# How each launcher tells a process its rank and the number of ranks.
+# How each launcher tells a process its rank, the number of ranks, and how many of them share its node.
 _LAUNCHERS = (
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MPICH", "PMI_RANK", "PMI_SIZE"),
-    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("torchrun", "RANK", "WORLD_SIZE"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"),
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
 )
 
 # By which launcher's variables each vendor's library finds its ranks.
@@ -35,16 +36,21 @@ class Launch:
     launcher: str = ""
     rank: int = 0
     size: int = 1
+    on_node: int = 1  # as far as the launcher tells
 
 
 def launch(environment: Mapping[str, str] = os.environ) -> Launch:
     """Read the launcher's variables; without any this process is alone."""
-    for name, rank, size in _LAUNCHERS:
+    for name, rank, size, on_node in _LAUNCHERS:
         if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
-            hydra_under_slurm = (
-                name == "MPICH" and "SLURM_PROCID" in environment and "MPI_LOCALRANKID" not in environment
+            slurm = name == "MPICH" and "SLURM_PROCID" in environment and on_node not in environment
+            local = environment.get(on_node, "")
+            return Launch(
+                "Slurm" if slurm else name,
+                int(environment[rank]),
+                int(environment[size]),
+                int(local) if local.isdigit() else 1,
             )
-            return Launch("Slurm" if hydra_under_slurm else name, int(environment[rank]), int(environment[size]))
     return Launch()
 
 
@@ -61,6 +67,25 @@ def mismatch(launched: Launch, vendor: str, path: str) -> str:
     )
 
 
+def cores_available() -> int:
+    """Return how many cores this process may use: its CPU mask, within its control group's quota."""
+    return min(len(_affinity()), _quota())
+
+
+def _affinity() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _quota() -> int:
+    """Return the cores that the control group's quota amounts to, a very large number without one."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+        return max(1, round(int(quota) / int(period)))
+    except (OSError, ValueError):
+        return 1 << 30
+
+
 class World:
     """The ranks of this launch, over MPI. Every method but the constructor's reading is collective."""
 
@@ -73,7 +98,14 @@ class World:
         self.node_rank: int = node.Get_rank()
         self.node_size: int = node.Get_size()
         self._node = node
-        self.nodes: int = self.comm.allreduce(int(self.node_rank == 0))
+        self.nodes = self.total(int(self.node_rank == 0))[0]
+        self.cores = self._cores()
+        self.crowded = bool(self.largest(int(self.node_size > self.cores))[0])  # ranks outnumber cores on some node
+
+    def _cores(self) -> int:
+        """Return how many cores this node's ranks may use together."""
+        mask = sum(1 << cpu for cpu in _affinity())
+        return min(self._node.allreduce(mask, op=self.mpi.BOR).bit_count(), _quota())
 
     def largest(self, *values: int) -> tuple[int, ...]:
         """Return the largest of each value over all ranks."""
@@ -123,9 +155,10 @@ class World:
         gathered: list[Any] | None = self.comm.gather(value)
         return gathered
 
-    def sum_on_node(self, value: int) -> int:
-        """Return the sum of `value` over this node's ranks."""
-        return int(self._node.allreduce(value))
+    def share_on_node(self, value: Any) -> Any:
+        """Return the `value` of this node's first rank on all its ranks, once all have come."""
+        self._node.Barrier()
+        return self._node.bcast(value)
 
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`."""
@@ -155,10 +188,9 @@ def open_mpi() -> World:
     vendor = MPI.get_vendor()[0]
     if trouble := mismatch(launched, vendor, library_file()):
         raise UsageError(trouble)
-    if vendor == "Open MPI" and MPI.get_vendor()[1] < (5, 0, 0):
-        from commbench.backends._openmpi import before_init
-
-        before_init(os.environ)
+    if vendor in ("Open MPI", "MPICH"):
+        library = import_module(f"commbench.backends.{'_openmpi' if vendor == 'Open MPI' else '_mpich'}")
+        library.before_init(os.environ, MPI.get_vendor()[1], launched.on_node > cores_available())
     # mpi4py asks for MPI_THREAD_MULTIPLE by default, which costs up to twice the latency.
     MPI.Init_thread(MPI.THREAD_FUNNELED)
     world = World(MPI)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -104,6 +105,13 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         metavar="S",
         help=f"seconds for the sweep, 0: no limit (default {DEFAULT_BUDGET:g}; with -n no limit)",
     )
+    add(
+        "-T",
+        "--timeout",
+        metavar="S",
+        default="300",
+        help="end the job when a visit takes longer, naming the late (default 300)",
+    )
     add("--seed", metavar="N", default="1", help="of the order of visits (default 1)")
     add = it.add_argument_group("what comes out").add_argument
     add("--format", choices=FORMATS, default="table", help="on standard output (default table)")
@@ -163,11 +171,12 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "budget": parse_number(budget, "--budget") or None,
         "seed": int(parse_number(raw.seed, "--seed", whole=True)),
     }
+    timeout = parse_number(raw.timeout, "-T", least=1)
     bare = vars(parser(collective).parse_args([]))
     given = frozenset(_FIELDS[flag] for flag, value in vars(raw).items() if value != bare[flag] and flag in _FIELDS)
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
-    return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress)
+    return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout)
 
 
 _FIELDS = {  # flag: the field of Options.plan that it sets
@@ -217,6 +226,8 @@ def _choice(text: str, flag: str, choices: int) -> int:
 def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a door: parse, open MPI, sweep, print, and exit with the code that all ranks agreed on."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    # Ctrl-C ends a rank at once, quietly, even in a library's call; what was measured is on disk already.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     launched = worlds.launch()
     speaks = launched.rank == 0
     if {"-h", "--help"} & set(words):

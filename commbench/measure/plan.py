@@ -45,6 +45,10 @@ class Cell:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        parts = (self.algorithm, self.protocol, self.dtype, self.redop, f"{self.size} B", "in place" * self.inplace)
+        return " ".join(part for part in parts if part)
+
     def call(self, collective: Collective) -> Call:
         """Return the cell as a backend sees it."""
         return Call(

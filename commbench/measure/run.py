@@ -13,15 +13,16 @@ from typing import Any, TextIO, TypeVar
 from commbench import __version__
 from commbench.backends.base import Backend, find
 from commbench.backends.world import World
-from commbench.errors import EXIT_FAILED, EXIT_OK, ResultsError, UsageError
+from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
 from commbench.measure import screen
 from commbench.measure.collective import Collective
 from commbench.measure.plan import Cell, Request, build
 from commbench.measure.progress import Progress
-from commbench.measure.sweep import Effort, Schedule, Sweep
+from commbench.measure.sweep import BETWEEN, Effort, Schedule, Sweep
+from commbench.measure.watchdog import Watchdog
 from commbench.results import manifest
-from commbench.results.journal import Journal
-from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, Record
+from commbench.results.journal import Journal, append_beside
+from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, TIMEOUT, Record
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class Options:
     out: str | None
     resume: bool
     progress: str
+    timeout: float  # seconds for a visit
 
 
 def run(world: World, collective: Collective, options: Options, words: Sequence[str]) -> int:
@@ -59,22 +61,47 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
         def prepare() -> dict[str, Any]:
             nonlocal journal
             journal = (_take_up if options.resume else _begin)(world, collective, backend, options, words, site)
-            return {name: journal.manifest["plan"][name] for name in ("cells", "effort")}
+            plan = journal.manifest["plan"]
+            where = {"folder": str(journal.folder.resolve()), "session": journal.session}
+            return {"cells": plan["cells"], "effort": plan["effort"], **where}
 
         plan = _on_rank_0(world, prepare)
         cells = [Cell(**cell) for cell in plan["cells"]]
-        sweep = Sweep(world, backend, collective, cells, Effort(**plan["effort"]))
+        watchdog = _guard(world, collective, cells, options.timeout, plan["folder"], plan["session"])
+        sweep = Sweep(world, backend, collective, cells, Effort(**plan["effort"]), watchdog.begin)
         code = EXIT_OK
         if journal is None:
             sweep.follow()
         else:
             _say_first(journal, backend, collective, options, f"{name}: {why}")
-            code = _lead(sweep, journal, options)
-        return world.command((code,))[0]
+            try:
+                code = _lead(sweep, journal, options)
+            except DiskError as error:
+                code = EXIT_FAILED
+                print(f"commbench {collective.name}: error: {error}", file=sys.stderr, flush=True)
+        code = world.command((code,))[0]
+        watchdog.close()
+        return code
     finally:
         if journal is not None:
             journal.close()
         backend.close()
+
+
+def _guard(
+    world: World, collective: Collective, cells: list[Cell], timeout: float, folder: str, session: int
+) -> Watchdog:
+    """Start the watchdog; what it has to say of a cell goes into the run folder from whichever rank is left."""
+
+    def describe(cell: int) -> str:
+        return f"{collective.name} {cells[cell]}" if cell != BETWEEN else f"{collective.name}, between two visits"
+
+    def record(cell: int, number: int, reason: str) -> None:
+        if cell != BETWEEN:
+            visit = {"cell": cell, "round": number, "session": session, "status": TIMEOUT, "reason": reason}
+            append_beside(Path(folder), visit)
+
+    return Watchdog(world, timeout, describe, record)
 
 
 def _open(name: str, world: World) -> Backend:
@@ -96,7 +123,13 @@ def _site(world: World) -> dict[str, Any]:
     if gathered is None:
         return {}
     hosts, cpus = zip(*gathered, strict=True)
-    return {"hosts": list(hosts), "cpus": list(cpus), "allowance": None if least == 1 << 62 else least}
+    return {
+        "hosts": list(hosts),
+        "cpus": list(cpus),
+        "cores": world.cores,
+        "crowded": world.crowded,
+        "allowance": None if least == 1 << 62 else least,
+    }
 
 
 def _begin(
@@ -105,12 +138,13 @@ def _begin(
     """Resolve the plan of a new run and open its folder."""
     asked = options.plan
     method = asked["method"] or backend.method
+    crowded = f"ranks outnumber the cores of a node ({world.cores} here): times hold the wait for a core too"
     cells, notes = build(_pick(Request, asked), collective, backend, world.size, site["allowance"])
     plan = {
         "facts": _facts(world, collective, backend, method),
         "asked": asked,
         "effort": asdict(_pick(Effort, asked | {"method": method})),
-        "notes": notes,
+        "notes": [crowded, *notes] if world.crowded else notes,
         "cells": [cell.to_dict() for cell in cells],
     }
     started = manifest.now()
@@ -238,6 +272,8 @@ def _lead(sweep: Sweep, journal: Journal, options: Options) -> int:
         screen.print_nccl_tests(records, sys.stdout)
     elif options.format == "table":
         screen.print_table(records, sys.stdout)
+    if options.format != "json":
+        screen.print_rest(records, _aside(options))
     _say_last(records, journal, options)
     return EXIT_FAILED if any(record.status in FAILURES for record in records) else EXIT_OK
 
@@ -249,8 +285,5 @@ def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> 
         lines.append(
             f"{counts[NOT_MEASURED]} cells were cut: --resume goes on with them, a larger --budget leaves fewer"
         )
-    for record in records:
-        if record.status in FAILURES:
-            lines.append(f"{record.status}: {record.algorithm} {record.dtype} {record.size} B: {record.reason}")
     lines.append(f"results in {journal.folder}: commbench.load({str(journal.folder)!r}) is their pandas table")
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

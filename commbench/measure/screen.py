@@ -51,14 +51,13 @@ _TABLE = (
 
 
 def print_table(records: Sequence[Record], out: TextIO) -> None:
-    """Print nccl-tests' table with the algorithm's columns, the best algorithm of each size, and what did not run."""
+    """Print nccl-tests' table with the algorithm's columns, then the best algorithm of each size."""
     print(_TABLE, file=out)
     for record in records:
         if record.status == OK:
             print(_row(record), file=out)
     print(file=out)
     _print_best(records, out)
-    _print_rest(records, out)
 
 
 def _row(record: Record) -> str:
@@ -111,7 +110,7 @@ def _overlap(one: Record, other: Record) -> bool:
     return other.time_us_low <= one.time_us_high
 
 
-def _print_rest(records: Sequence[Record], out: TextIO) -> None:
+def print_rest(records: Sequence[Record], out: TextIO) -> None:
     """Say what did not run, one line for each algorithm and reason."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for record in records:

@@ -21,11 +21,11 @@ import numpy as np
 from commbench.backends.base import AUTO, Backend, Plan, Selection
 from commbench.backends.world import World
 from commbench.errors import NotApplicable, Rejected
+from commbench.measure import compiled, timing
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.plan import PLANNED, Cell
-from commbench.measure.timing import PLAIN, durations
 from commbench.measure.verify import POISON, Checker, neutral, probes
 from commbench.results.journal import Journal
 from commbench.results.record import FAILED, NOT_MEASURED, OK, REJECTED, TIMEOUT, WRONG
@@ -36,6 +36,7 @@ FEWEST_ITERATIONS, MOST_ITERATIONS = 5, 1000
 KEPT_SAMPLES = 128  # samples of a visit that the journal keeps, evenly over its time
 FIRST_PASS_SHARE = 0.5  # of the budget
 _STOP = -1
+BETWEEN = -1  # no cell: what a rank is at between two visits
 
 
 @dataclass(frozen=True)
@@ -66,27 +67,41 @@ class Sweep:
     """One launch over the cells of a plan. Every rank has one; rank 0 has the journal too."""
 
     def __init__(
-        self, world: World, backend: Backend, collective: Collective, cells: list[Cell], effort: Effort
+        self,
+        world: World,
+        backend: Backend,
+        collective: Collective,
+        cells: list[Cell],
+        effort: Effort,
+        begin: Callable[[int, int], None],
     ) -> None:
+        """`begin(cell, round)` is told what this rank turns to next; (BETWEEN, 0) is what lies between visits."""
         self.world, self.backend, self.collective, self.cells, self.effort = world, backend, collective, cells, effort
+        self._begin = begin
         self._calls = [cell.call(collective) for cell in cells]
         planned = [call for cell, call in zip(cells, self._calls, strict=True) if cell.status == PLANNED]
         layouts = [layout(backend, call, world.rank, world.size) for call in dict.fromkeys(planned)]
         self._arenas = Arenas(backend, layouts)
+        # Compiled loops spin in C; where ranks share cores, the scheduler's share hides what they would save.
+        self._compiled = not world.crowded and not world.largest(int(not compiled.available()))[0]
 
     def lead(self, journal: Journal, schedule: Schedule, watch: Callable[[int], None]) -> None:
         """Visit what the schedule says, on rank 0; `watch` is told of each cell after its visit."""
-        for index, seconds in schedule.steps():
-            number = len(journal.visits[index])
-            self.world.command((index, number, int(seconds * 1e9)))
-            visit = self._visit(index, number, seconds)
-            journal.append({"cell": index, "round": number, "session": journal.session, **visit})
-            watch(index)
-        self.world.command((_STOP, 0, 0))
+        try:
+            for index, seconds in schedule.steps():
+                number = len(journal.visits[index])
+                self.world.command((index, number, int(seconds * 1e9)))
+                visit = self._visit(index, number, seconds)
+                self._begin(BETWEEN, 0)
+                journal.append({"cell": index, "round": number, "session": journal.session, **visit})
+                watch(index)
+        finally:
+            self.world.command((_STOP, 0, 0))
 
     def follow(self) -> None:
         """Visit what rank 0 says; on every other rank."""
         while True:
+            self._begin(BETWEEN, 0)
             index, number, nanoseconds = self.world.command((0, 0, 0))
             if index == _STOP:
                 return
@@ -94,6 +109,7 @@ class Sweep:
 
     def _visit(self, index: int, number: int, seconds: float) -> dict[str, Any]:
         """Check, time and check again one cell; return what the journal keeps of it, whole on rank 0 only."""
+        self._begin(index, number)
         begin = perf_counter()
         call = self._calls[index]
         dtype = DTYPES[call.dtype]
@@ -101,7 +117,8 @@ class Sweep:
         slots = self._arenas.slots(cut, dtype.storage)
         checker = Checker(self.collective, dtype, call.redop, call.count, self.world.rank, self.world.size, call.root)
         tries = probes(call.count, self.world.size)
-        salt = 2 * number * tries
+        salt = number * (2 * tries + 1)  # each check, and the timed loop, has data of its own
+        timed_salt = salt + 2 * tries
         attempt = _Attempt()
         switching = perf_counter()
         with attempt, self.backend.using(self.collective, call.algorithm):
@@ -116,22 +133,31 @@ class Sweep:
         with attempt, self.backend.using(self.collective, call.algorithm):
             attempt.wrong += self._check_again(checker, slots, plan.runs, range(salt + 1, salt + tries))
             for send, recv in slots:
-                checker.fill(send, salt)
+                checker.fill(send, timed_salt)
                 if cut.shared and call.redop:
                     neutral(max(send, recv, key=len), dtype, call.redop)
             taken = self._warm_up(plan.runs, number)
         iterations = self._iterations(taken, seconds)
-        mine = np.zeros(iterations)
+        mine, loop = np.zeros(iterations), ""
         with attempt, self.backend.using(self.collective, call.algorithm):
-            mine = durations(self.effort.method, plan.runs, self.backend.barrier(), iterations)
+            mine, loop = self._time(plan, iterations)
+            if self.effort.check and not cut.shared:
+                attempt.wrong += checker.wrong(slots[(iterations - 1) % len(slots)][1], timed_salt)
         merged = self.world.merge(mine, self.effort.average)
         with attempt, self.backend.using(self.collective, call.algorithm):
             attempt.wrong += self._check_again(checker, slots, plan.runs, range(salt + tries, salt + 2 * tries))
         verdict = self._agree(attempt)
         kept = self._kept(verdict, attempt.selection, begin)
         if verdict.status == OK and self.world.rank == 0:
-            kept |= summary(merged * 1e6) | {"loop": PLAIN, "calls": plan.calls, "switch_us": round(switch_us, 1)}
+            kept |= summary(merged * 1e6) | {"loop": loop, "calls": plan.calls, "switch_us": round(switch_us, 1)}
         return kept
+
+    def _time(self, plan: Plan, iterations: int) -> tuple[Any, str]:
+        """Return each iteration's seconds on this rank, and the name of the loop that took them."""
+        native = plan.native() if self._compiled else None
+        if native is None:
+            return timing.durations(self.effort.method, plan.runs, self.backend.barrier(), iterations), timing.PLAIN
+        return compiled.durations(self.effort.method, native, iterations), compiled.COMPILED
 
     def _witness(self, plan: Plan, attempt: _Attempt) -> None:
         attempt.selection = plan.witness(0)

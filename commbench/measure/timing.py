@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 METHODS = ("barrier", "loop")
-PLAIN = "plain"  # the loop in Python; what else there is says its own name in the record
+PLAIN = "plain"  # the loop in Python; the compiled one says its own name in the record
 
 
 def durations(

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from commbench.errors import ResultsError
+from commbench.errors import DiskError, ResultsError
 from commbench.results.record import FORMAT, Record, fold
 
 MANIFEST, VISITS, RECORDS = "manifest.json", "visits.jsonl", "records.jsonl"
@@ -68,19 +69,23 @@ class Journal:
         """Open the folder of an earlier run to go on with it, past a last line that was cut short."""
         manifest = read_manifest(folder)
         visits = list(read_visits(folder))
-        path = folder / VISITS
-        if path.exists():
-            text = path.read_bytes()
-            whole = text.rfind(b"\n") + 1
-            if whole < len(text):
-                os.truncate(path, whole)
+        _cut_partial_line(folder / VISITS)
         return cls(folder, manifest, visits)
 
     def append(self, visit: dict[str, Any]) -> None:
         """Keep one visit: on disk when this returns, as far as the operating system is concerned."""
         self.visits[visit["cell"]].append(visit)
-        self._stream.write(json.dumps(visit) + "\n")
-        self._stream.flush()
+        self._write(visit)
+
+    def _write(self, visit: dict[str, Any]) -> None:
+        try:
+            self._stream.write(json.dumps(visit) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            raise DiskError(
+                f"cannot write {self.folder / VISITS}: {error.strerror}; what was written before stays readable, "
+                "and --resume goes on from there"
+            ) from None
 
     def record(self, index: int) -> Record:
         """Return the record of cell `index` as its visits stand now."""
@@ -92,10 +97,31 @@ class Journal:
 
     def write_records(self) -> None:
         """Replace records.jsonl by the records as they stand now."""
-        replace(self.folder / RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
+        try:
+            replace(self.folder / RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
+        except OSError as error:
+            raise DiskError(f"cannot write {self.folder / RECORDS}: {error.strerror}; its visits are kept") from None
 
     def close(self) -> None:
-        self._stream.close()
+        with suppress(OSError):  # a full disk was said when it showed
+            self._stream.close()
+
+
+def append_beside(folder: Path, visit: dict[str, Any]) -> None:
+    """Append a visit from outside the process that has the journal open, which may have stopped amid a line."""
+    path = folder / VISITS
+    _cut_partial_line(path)
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(visit) + "\n")
+
+
+def _cut_partial_line(path: Path) -> None:
+    """Cut a last line without its end off."""
+    if path.exists():
+        text = path.read_bytes()
+        whole = text.rfind(b"\n") + 1
+        if whole < len(text):
+            os.truncate(path, whole)
 
 
 def replace(path: Path, text: str) -> None:

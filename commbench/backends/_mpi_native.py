@@ -1,0 +1,93 @@
+"""The C functions of the loaded MPI library, for a loop that is compiled over their addresses.
+
+Signatures: MPI 4.1 standard, annex A. A handle is a 32-bit int in MPICH and a pointer in Open MPI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from commbench.backends.base import Call, Functions, Native
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_STATUS_IGNORE = {"Open MPI": 0, "MPICH": 1}
+_ADDRESS, _INT = ctypes.c_size_t, ctypes.c_int32
+
+
+def native(
+    mpi: Any,
+    path: str,
+    comm: Any,
+    call: Call,
+    slots: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    types: tuple[Any, Any],
+) -> Native:
+    """Return `call` as a C function with its arguments; `types` are the MPI datatype and operation (or None)."""
+    import numpy as np
+
+    name, vendor = call.collective.mpi, mpi.get_vendor()[0]
+    wide = mpi._sizeof(mpi.Comm) == ctypes.sizeof(ctypes.c_void_p)
+    handle = _ADDRESS if wide else _INT
+
+    def value(thing: Any) -> Any:
+        raw = mpi._handleof(thing)
+        return np.uint64(raw) if wide else np.array(raw & 0xFFFFFFFF, dtype=np.uint32).view(np.int32)[()]
+
+    rank, size = comm.Get_rank(), comm.Get_size()
+    datatype, operation = types
+    count, kind, group = np.int32(call.count), value(datatype), value(comm)
+    root: tuple[Any, ...] = (np.int32(call.root),) if call.collective.rooted else ()
+    head: tuple[Any, ...] = ()
+    if name == "Bcast":
+        tail: tuple[Any, ...] = (count, kind, *root, group)
+        parameters: tuple[Any, ...] = (_ADDRESS, _INT, handle, _INT, handle)
+    elif name == "Sendrecv" and call.inplace:
+        name = "Sendrecv_replace"
+        there, back, tag = np.int32((rank + 1) % size), np.int32((rank - 1) % size), np.int32(0)
+        tail = (count, kind, there, tag, back, tag, group, np.uint64(_STATUS_IGNORE[vendor]))
+        parameters = (_ADDRESS, _INT, handle, _INT, _INT, _INT, _INT, handle, _ADDRESS)
+    elif name == "Sendrecv":
+        there, back, tag = np.int32((rank + 1) % size), np.int32((rank - 1) % size), np.int32(0)
+        head = (count, kind, there, tag)
+        tail = (count, kind, back, tag, group, np.uint64(_STATUS_IGNORE[vendor]))
+        parameters = (_ADDRESS, _INT, handle, _INT, _INT, _ADDRESS, _INT, handle, _INT, _INT, handle, _ADDRESS)
+    elif call.collective.reduces:
+        tail = (count, kind, value(operation), *root, group)
+        parameters = (_ADDRESS, _ADDRESS, _INT, handle, handle, *[_INT] * len(root), handle)
+    else:
+        head = (count, kind)
+        tail = (count, kind, *root, group)
+        parameters = (_ADDRESS, _INT, handle, _ADDRESS, _INT, handle, *[_INT] * len(root), handle)
+    functions = _functions(path, name, parameters, handle)
+    one_buffer = name in ("Bcast", "Sendrecv_replace")
+    send, recv = zip(*(_addresses(mpi, call, send, recv) for send, recv in slots), strict=True)
+    return Native(functions, one_buffer, send, recv, head, tail, group)
+
+
+def _addresses(mpi: Any, call: Call, send: NDArray[Any], recv: NDArray[Any]) -> tuple[int, int]:
+    """Return the C addresses of a pair of buffers, as MPI wants them in place and not."""
+    unsigned = int(mpi.IN_PLACE) % (1 << (8 * ctypes.sizeof(ctypes.c_void_p)))
+    here, there = send.ctypes.data if send.size else 0, recv.ctypes.data if recv.size else 0
+    if call.collective.mpi == "Bcast":
+        return there or here, there or here
+    if not (call.inplace and send.size and recv.size) or call.collective.mpi == "Sendrecv":
+        return here, there
+    if call.collective.mpi == "Scatter":
+        return here, unsigned
+    return unsigned, (send if send.size > recv.size else recv).ctypes.data
+
+
+@lru_cache
+def _functions(path: str, name: str, parameters: tuple[Any, ...], handle: Any) -> Functions:
+    """Return the collective, the barrier and the clock, made once, so that a loop over them is compiled once."""
+    library = ctypes.CDLL(path)
+    return Functions(
+        ctypes.CFUNCTYPE(_INT, *parameters)((f"MPI_{name}", library)),
+        ctypes.CFUNCTYPE(_INT, handle)(("MPI_Barrier", library)),
+        ctypes.CFUNCTYPE(ctypes.c_double)(("MPI_Wtime", library)),
+    )
