@@ -12,16 +12,16 @@ _SIZE = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<prefix>[KMGT]?)(?:i?B
 LARGEST = 1 << 62  # sizes are signed 64-bit from end to end
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, what: str = "a size") -> int:
     """Return the bytes that `text` ("8", "64K", "1.5M", "2GiB") stands for; suffixes are binary, as in nccl-tests."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"a size is a number of bytes with K, M, G or T behind it (64K, 1M), not {text!r}")
+        raise UsageError(f"{what} is a number of bytes, with K, M, G or T behind it if need be (64K, 1M), not {text!r}")
     size = float(match["number"]) * _BINARY[match["prefix"].upper()]
     if size > LARGEST:
-        raise UsageError(f"a size is at most 4096P (2^62 bytes), not {text!r}")
+        raise UsageError(f"{what} is at most 2^62 bytes (4194304T), not {text!r}")
     if size != int(size):
-        raise UsageError(f"a size is a whole number of bytes, not {text!r}")
+        raise UsageError(f"{what} is a whole number of bytes, not {text!r}")
     return int(size)
 
 

@@ -17,13 +17,13 @@ from commbench.measure.dtypes import DTYPES, find_dtype
 from commbench.measure.plan import REDOPS
 from commbench.measure.run import Options, run
 from commbench.measure.screen import FORMATS
+from commbench.measure.sweep import FEW_ROUNDS, ROUNDS
 from commbench.measure.timing import METHODS
 from commbench.units import parse_number, parse_size
 
 AVERAGES = ("rank0", "mean", "min", "max")  # by nccl-tests' numbers of -a
 DEFAULT_BUDGET = 120.0
 DEFAULT_SMALLEST, DEFAULT_FACTOR = "8", "8"
-DEFAULT_ROUNDS_FIXED, DEFAULT_ROUNDS = 5, 12
 
 EXAMPLES = """examples:
   mpirun -n 4 python -m commbench.{name}
@@ -91,7 +91,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add(
         "--rounds",
         metavar="N",
-        help=f"most visits of a cell (default {DEFAULT_ROUNDS}; with -n {DEFAULT_ROUNDS_FIXED})",
+        help=f"most visits of a cell (default {ROUNDS}; {FEW_ROUNDS} with -n, or with more ranks than cores)",
     )
     add(
         "--precision",
@@ -129,8 +129,8 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
 def read(collective: Collective, arguments: Sequence[str]) -> Options:
     """Understand the command line; raise UsageError on the first thing that cannot be."""
     raw = parser(collective).parse_args(arguments)
-    smallest = parse_size(raw.minbytes or DEFAULT_SMALLEST)
-    largest = parse_size(raw.maxbytes) if raw.maxbytes else None
+    smallest = parse_size(raw.minbytes or DEFAULT_SMALLEST, "-b")
+    largest = parse_size(raw.maxbytes, "-e") if raw.maxbytes else None
     if largest is not None and raw.minbytes is None:
         smallest = min(smallest, largest)
     if smallest < 1:
@@ -142,12 +142,12 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
     factor = parse_number(raw.stepfactor or DEFAULT_FACTOR, "-f")
     if factor <= 1:
         raise UsageError(f"-f is a factor above 1, not {raw.stepfactor}")
-    step = parse_size(raw.stepbytes) if raw.stepbytes else None
+    step = parse_size(raw.stepbytes, "-i") if raw.stepbytes else None
     if step is not None and step < 1:
         raise UsageError(f"-i is a step of at least 1 byte, not {raw.stepbytes!r}")
     names = list(DTYPES) if raw.datatype == "all" else [find_dtype(name).name for name in _names(raw.datatype, "-d")]
     iterations = int(parse_number(raw.iters, "-n", least=1, whole=True)) if raw.iters else None
-    most = raw.rounds or str(DEFAULT_ROUNDS_FIXED if iterations else DEFAULT_ROUNDS)
+    rounds = raw.rounds or (str(FEW_ROUNDS) if iterations else "")
     budget = raw.budget or ("0" if iterations else str(DEFAULT_BUDGET))
     inplace = raw.inplace or ("both" if raw.format == "nccl-tests" else "out")
     plan = {
@@ -165,7 +165,7 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "warmup": int(parse_number(raw.warmup_iters, "-w", whole=True)),
         "average": AVERAGES[_choice(raw.average, "-a", len(AVERAGES))],
         "check": bool(_choice(raw.check, "-c", 2)),
-        "rounds": int(parse_number(most, "--rounds", least=1, whole=True)),
+        "rounds": int(parse_number(rounds, "--rounds", least=1, whole=True)) if rounds else None,
         "precision": parse_number(raw.precision, "--precision"),
         "max_seconds": parse_number(raw.max_seconds, "--max-seconds") or None,
         "budget": parse_number(budget, "--budget") or None,

@@ -18,7 +18,7 @@ from commbench.measure import screen
 from commbench.measure.collective import Collective
 from commbench.measure.plan import Cell, Request, build
 from commbench.measure.progress import Progress
-from commbench.measure.sweep import BETWEEN, Effort, Schedule, Sweep
+from commbench.measure.sweep import BETWEEN, FEW_ROUNDS, ROUNDS, Effort, Schedule, Sweep
 from commbench.measure.watchdog import Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
@@ -138,12 +138,13 @@ def _begin(
     """Resolve the plan of a new run and open its folder."""
     asked = options.plan
     method = asked["method"] or backend.method
+    rounds = asked["rounds"] or (FEW_ROUNDS if world.crowded else ROUNDS)
     crowded = f"ranks outnumber the cores of a node ({world.cores} here): times hold the wait for a core too"
     cells, notes = build(_pick(Request, asked), collective, backend, world.size, site["allowance"])
     plan = {
         "facts": _facts(world, collective, backend, method),
         "asked": asked,
-        "effort": asdict(_pick(Effort, asked | {"method": method})),
+        "effort": asdict(_pick(Effort, asked | {"method": method, "rounds": rounds})),
         "notes": [crowded, *notes] if world.crowded else notes,
         "cells": [cell.to_dict() for cell in cells],
     }

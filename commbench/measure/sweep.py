@@ -1,8 +1,8 @@
 """The run: cells visited in shuffled rounds, each visit checked, timed, checked again and journaled.
 
 Rank 0 decides what comes next and tells the others; so all ranks share every decision.
-First one short pass over all cells from small to large, `auto` first at each size; then rounds that refine: blocks of
-one algorithm in shuffled order, their cells shuffled inside. A cell is done when its interval over rounds is narrow
+First one short pass over all cells, `auto` first, each from small to large; then rounds that refine: blocks of one
+algorithm in shuffled order, their cells shuffled inside. A cell is done when its interval over rounds is narrow
 enough, when it had its rounds or its seconds, or when the budget is spent.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from commbench.backends.base import AUTO, Backend, Plan, Selection
 from commbench.backends.world import World
-from commbench.errors import NotApplicable, Rejected
+from commbench.errors import DiskError, NotApplicable, Rejected
 from commbench.measure import compiled, timing
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.collective import Collective
@@ -32,9 +32,10 @@ from commbench.results.record import FAILED, NOT_MEASURED, OK, REJECTED, TIMEOUT
 from commbench.results.stats import median, median_interval, quantile
 
 SHORT_VISIT, FULL_VISIT = 0.005, 0.03  # seconds of timed iterations that a visit aims at
-FEWEST_ITERATIONS, MOST_ITERATIONS = 5, 1000
+FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000
+ROUNDS, FEW_ROUNDS = 12, 5  # few: with fixed iterations, and where ranks outnumber cores, which no round mends
 KEPT_SAMPLES = 128  # samples of a visit that the journal keeps, evenly over its time
-FIRST_PASS_SHARE = 0.5  # of the budget
+FIRST_PASS_SHARE, AUTO_SHARE = 0.5, 0.25  # of the budget: until the first pass ends, and `auto` in it
 _STOP = -1
 BETWEEN = -1  # no cell: what a rank is at between two visits
 
@@ -95,8 +96,10 @@ class Sweep:
                 self._begin(BETWEEN, 0)
                 journal.append({"cell": index, "round": number, "session": journal.session, **visit})
                 watch(index)
-        finally:
+        except DiskError:
             self.world.command((_STOP, 0, 0))
+            raise
+        self.world.command((_STOP, 0, 0))
 
     def follow(self) -> None:
         """Visit what rank 0 says; on every other rank."""
@@ -116,7 +119,7 @@ class Sweep:
         cut = layout(self.backend, call, self.world.rank, self.world.size)
         slots = self._arenas.slots(cut, dtype.storage)
         checker = Checker(self.collective, dtype, call.redop, call.count, self.world.rank, self.world.size, call.root)
-        tries = probes(call.count, self.world.size)
+        tries = probes(call.redop, call.count, self.world.size)
         salt = number * (2 * tries + 1)  # each check, and the timed loop, has data of its own
         timed_salt = salt + 2 * tries
         attempt = _Attempt()
@@ -300,29 +303,29 @@ class Schedule:
         return max(0.0, (1 - self._spent()) * self._effort.budget) if self._effort.budget else None
 
     def _first_pass(self) -> Iterator[tuple[int, float]]:
-        """Yield each cell that has no good visit yet, from small to large; pass over what would take too long."""
-        order = sorted(range(len(self._cells)), key=self._first_key)
-        for index in order:
-            cell = self._cells[index]
-            visits = self._journal.visits[index]
-            retry = (
-                bool(visits)
-                and visits[-1]["status"] in (TIMEOUT, FAILED)
-                and visits[-1]["session"] < self._journal.session
-            )
-            if cell.status != PLANNED or (visits and not retry and visits[-1]["status"] != NOT_MEASURED):
+        """Yield each cell that has no good visit yet; pass over what would take too long."""
+        others = {cell.algorithm for cell in self._cells if cell.status == PLANNED} - {AUTO}
+        for index in sorted(range(len(self._cells)), key=self._first_key):
+            cell, visits = self._cells[index], self._journal.visits[index]
+            if cell.status != PLANNED or not self._missing(visits):
                 continue
-            if reason := self._too_long(index):
-                number = len(visits)
-                skipped = {"cell": index, "round": number, "session": self._journal.session, "status": NOT_MEASURED}
-                self._journal.append(skipped | {"reason": reason})
+            share = AUTO_SHARE if cell.algorithm == AUTO and others else FIRST_PASS_SHARE
+            if reason := self._too_long(index, share):
+                skipped = {"cell": index, "round": len(visits), "session": self._journal.session}
+                self._journal.append(skipped | {"status": NOT_MEASURED, "reason": reason})
                 continue
             yield index, SHORT_VISIT
         self._journal.write_records()
 
+    def _missing(self, visits: list[dict[str, Any]]) -> bool:
+        """Whether a cell still needs its first good visit: what an earlier session could not do is tried again."""
+        if not visits or visits[-1]["status"] == NOT_MEASURED:
+            return True
+        return visits[-1]["status"] in (TIMEOUT, FAILED) and visits[-1]["session"] < self._journal.session
+
     def _first_key(self, index: int) -> tuple[Any, ...]:
         cell = self._cells[index]
-        return (cell.size, cell.algorithm != AUTO, index)
+        return (cell.algorithm != AUTO, cell.size, index)
 
     def _shuffled(self, left: list[int]) -> list[int]:
         """Return `left` in blocks of one algorithm and protocol, blocks and their cells shuffled."""
@@ -340,15 +343,16 @@ class Schedule:
         """Return the fraction of the budget that is gone."""
         return (perf_counter() - self._begin) / self._effort.budget if self._effort.budget else 0.0
 
-    def _too_long(self, index: int) -> str:
-        """Return why a first visit does not fit the budget any more, empty if it does.
+    def _too_long(self, index: int, share: float) -> str:
+        """Return why a first visit does not fit this share of the budget any more, empty if it does.
 
         Its time is foreseen from the same cell at smaller sizes.
         """
         if not self._effort.budget:
             return ""
-        if self._spent() >= FIRST_PASS_SHARE:
-            return f"the first pass had its half of the budget of {self._effort.budget:g} s"
+        left = (share - self._spent()) * self._effort.budget
+        if left <= 0:
+            return f"the first pass had its part of the budget of {self._effort.budget:g} s"
         cell = self._cells[index]
         smaller = [
             (other.size, visits[0]["seconds"])
@@ -357,9 +361,8 @@ class Schedule:
         ]
         if smaller:
             foreseen = foresee(sorted(smaller), cell.size)
-            left = (1 - self._spent()) * self._effort.budget
             if foreseen > left or (self._effort.max_seconds and foreseen > self._effort.max_seconds):
-                return f"a visit was foreseen to take {foreseen:.0f} s, of {left:.0f} s left in the budget"
+                return f"a visit was foreseen to take {foreseen:.1f} s, and {left:.1f} s were left for the first pass"
         return ""
 
 
