@@ -12,12 +12,12 @@ from typing import NoReturn
 
 from commbench.backends import world as worlds
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.agenda import FEW_ROUNDS, ROUNDS
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES, find_dtype
 from commbench.measure.plan import REDOPS
 from commbench.measure.run import Options, run
 from commbench.measure.screen import FORMATS
-from commbench.measure.sweep import FEW_ROUNDS, ROUNDS
 from commbench.measure.timing import METHODS
 from commbench.units import parse_number, parse_size
 

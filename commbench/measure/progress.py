@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -23,10 +24,11 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def update(self, finished: int, seconds_left: float | None) -> None:
-        """Show that `finished` cells are done and how much of the budget is left."""
+    def update(self, finished: Callable[[], int], seconds_left: Callable[[], float | None]) -> None:
+        """Show how many cells are done and how much of the budget is left; neither is asked for in vain."""
         if self._bar is not None:
-            self._bar.n = finished
-            if seconds_left is not None:
-                self._bar.set_postfix_str(f"at most {seconds_left:.0f} s left", refresh=False)
+            self._bar.n = finished()
+            left = seconds_left()
+            if left is not None:
+                self._bar.set_postfix_str(f"at most {left:.0f} s left", refresh=False)
             self._bar.update(0)

@@ -15,10 +15,11 @@ from commbench.backends.base import Backend, find
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
 from commbench.measure import screen
+from commbench.measure.agenda import FEW_ROUNDS, ROUNDS, Agenda, Effort
 from commbench.measure.collective import Collective
-from commbench.measure.plan import Cell, Request, build
+from commbench.measure.plan import PLANNED, Cell, Request, build
 from commbench.measure.progress import Progress
-from commbench.measure.sweep import BETWEEN, FEW_ROUNDS, ROUNDS, Effort, Schedule, Sweep
+from commbench.measure.sweep import BETWEEN, Sweep
 from commbench.measure.watchdog import Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
@@ -67,15 +68,16 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
 
         plan = _on_rank_0(world, prepare)
         cells = [Cell(**cell) for cell in plan["cells"]]
+        effort = Effort(**plan["effort"])
         watchdog = _guard(world, collective, cells, options.timeout, plan["folder"], plan["session"])
-        sweep = Sweep(world, backend, collective, cells, Effort(**plan["effort"]), watchdog.begin)
+        sweep = Sweep(world, backend, collective, cells, effort, watchdog.begin)
         code = EXIT_OK
         if journal is None:
             sweep.follow()
         else:
             _say_first(journal, backend, collective, options, f"{name}: {why}")
             try:
-                code = _lead(sweep, journal, options)
+                code = _lead(sweep, cells, Agenda(cells, journal, effort), journal, options)
             except DiskError as error:
                 code = EXIT_FAILED
                 print(f"commbench {collective.name}: error: {error}", file=sys.stderr, flush=True)
@@ -242,9 +244,8 @@ def _say_first(journal: Journal, backend: Backend, collective: Collective, optio
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)
 
 
-def _lead(sweep: Sweep, journal: Journal, options: Options) -> int:
+def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal, options: Options) -> int:
     """Run the sweep on rank 0, print its results and return the exit code."""
-    schedule = Schedule(sweep.cells, journal, sweep.effort)
     printed: set[int] = set()
 
     def print_json(index: int) -> None:
@@ -252,19 +253,19 @@ def _lead(sweep: Sweep, journal: Journal, options: Options) -> int:
             printed.add(index)
             print(screen.json_line(journal.record(index)), flush=True)
 
-    with Progress(options.progress, len(sweep.cells)) as progress:
+    with Progress(options.progress, len(cells)) as progress:
 
         def watch(index: int) -> None:
-            if not schedule.unfinished(index):
+            if not agenda.unfinished(index):
                 print_json(index)
-            progress.update(schedule.finished(), schedule.seconds_left())
+            progress.update(agenda.finished, agenda.seconds_left)
 
-        for index, cell in enumerate(sweep.cells):
-            if cell.status != "planned":
+        for index, cell in enumerate(cells):
+            if cell.status != PLANNED:
                 print_json(index)
-        sweep.lead(journal, schedule, watch)
+        sweep.lead(journal, agenda, watch)
     journal.write_records()
-    for index in range(len(sweep.cells)):
+    for index in range(len(cells)):
         print_json(index)
     records = journal.records()
     if options.format == "csv":

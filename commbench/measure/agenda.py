@@ -1,0 +1,175 @@
+"""Which cell is visited next, and for how long: what rank 0 decides and the other ranks follow.
+
+First one short pass over all cells, `auto` first, each from small to large; then rounds that refine: blocks of one
+algorithm in shuffled order, their cells shuffled inside. A cell is done when its interval over rounds is narrow
+enough, when it had its rounds or its seconds, or when the budget is spent.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from commbench.backends.base import AUTO
+from commbench.measure.plan import PLANNED, Cell
+from commbench.results.journal import Journal
+from commbench.results.record import FAILED, NOT_MEASURED, OK, REJECTED, TIMEOUT, WRONG
+from commbench.results.stats import median, median_interval
+
+SHORT_VISIT, FULL_VISIT = 0.005, 0.03  # seconds of timed iterations that a visit aims at
+FIRST_PASS_SHARE, AUTO_SHARE = 0.5, 0.25  # of the budget: until the first pass ends, and `auto` in it
+ROUNDS, FEW_ROUNDS = 12, 5  # few: with fixed iterations, and where ranks outnumber cores, which no round mends
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent: `iterations` None lets precision decide; times in seconds, None without limit."""
+
+    iterations: int | None
+    warmup: int
+    rounds: int
+    precision: float
+    max_seconds: float | None
+    budget: float | None
+    check: bool
+    method: str
+    average: str  # how the ranks' times of an iteration become one: max, mean, min, rank0
+    seed: int
+
+
+class Agenda:
+    """The order of visits of one launch, from the journal as it grows; only rank 0 has one."""
+
+    def __init__(self, cells: list[Cell], journal: Journal, effort: Effort) -> None:
+        self._cells, self._journal, self._effort = cells, journal, effort
+        self._begin = perf_counter()
+        self._algorithms = list(dict.fromkeys((cell.algorithm, cell.protocol) for cell in cells))
+
+    def steps(self) -> Iterator[tuple[int, float]]:
+        """Yield (cell, seconds of timed iterations that the visit should take)."""
+        yield from self._first_pass()
+        while True:
+            left = [index for index in range(len(self._cells)) if self.unfinished(index)]
+            if not left or self._spent() >= 1:
+                return
+            for index in self._shuffled(left):
+                if self._spent() >= 1:
+                    return
+                yield index, FULL_VISIT
+            self._journal.write_records()
+
+    def unfinished(self, index: int) -> bool:
+        """Whether another visit would refine a cell that went well so far."""
+        visits = self._journal.visits[index]
+        if not visits or any(visit["status"] in (WRONG, REJECTED) for visit in visits) or visits[-1]["status"] != OK:
+            return False
+        good = [visit for visit in visits if visit["status"] == OK]
+        if len(good) >= self._effort.rounds:
+            return False
+        seconds = sum(visit.get("seconds", 0.0) for visit in visits)
+        if self._effort.max_seconds and seconds >= self._effort.max_seconds:
+            return False
+        return self._effort.iterations is not None or not precise(good, self._effort.precision)
+
+    def finished(self) -> int:
+        """Return how many cells need no further visit, as far as is known now."""
+        return sum(
+            cell.status != PLANNED or (bool(self._journal.visits[index]) and not self.unfinished(index))
+            for index, cell in enumerate(self._cells)
+        )
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds that the budget still allows, None without one."""
+        return max(0.0, (1 - self._spent()) * self._effort.budget) if self._effort.budget else None
+
+    def _first_pass(self) -> Iterator[tuple[int, float]]:
+        """Yield each cell that has no good visit yet; pass over what would take too long."""
+        others = {cell.algorithm for cell in self._cells if cell.status == PLANNED} - {AUTO}
+        for index in sorted(range(len(self._cells)), key=self._first_key):
+            cell, visits = self._cells[index], self._journal.visits[index]
+            if cell.status != PLANNED or not self._missing(visits):
+                continue
+            share = AUTO_SHARE if cell.algorithm == AUTO and others else FIRST_PASS_SHARE
+            if reason := self._too_long(index, share):
+                skipped = {"cell": index, "round": len(visits), "session": self._journal.session}
+                self._journal.append(skipped | {"status": NOT_MEASURED, "reason": reason})
+                continue
+            yield index, SHORT_VISIT
+        self._journal.write_records()
+
+    def _missing(self, visits: list[dict[str, Any]]) -> bool:
+        """Whether a cell still needs its first good visit: what an earlier session could not do is tried again."""
+        if not visits or visits[-1]["status"] == NOT_MEASURED:
+            return True
+        return visits[-1]["status"] in (TIMEOUT, FAILED) and visits[-1]["session"] < self._journal.session
+
+    def _first_key(self, index: int) -> tuple[Any, ...]:
+        cell = self._cells[index]
+        return (cell.algorithm != AUTO, cell.size, index)
+
+    def _shuffled(self, left: list[int]) -> list[int]:
+        """Return `left` in blocks of one algorithm and protocol, blocks and their cells shuffled."""
+        rounds = min(len(self._journal.visits[index]) for index in left)
+        chance = random.Random(f"{self._effort.seed}/{rounds}")
+        blocks = [
+            [i for i in left if (self._cells[i].algorithm, self._cells[i].protocol) == a] for a in self._algorithms
+        ]
+        chance.shuffle(blocks)
+        for block in blocks:
+            chance.shuffle(block)
+        return [index for block in blocks for index in block]
+
+    def _spent(self) -> float:
+        """Return the fraction of the budget that is gone."""
+        return (perf_counter() - self._begin) / self._effort.budget if self._effort.budget else 0.0
+
+    def _too_long(self, index: int, share: float) -> str:
+        """Return why a first visit does not fit this share of the budget any more, empty if it does.
+
+        Its time is foreseen from the same cell at smaller sizes.
+        """
+        if not self._effort.budget:
+            return ""
+        left = (share - self._spent()) * self._effort.budget
+        if left <= 0:
+            return f"the first pass had its part of the budget of {self._effort.budget:g} s"
+        cell = self._cells[index]
+        smaller = [
+            (other.size, visits[0]["seconds"])
+            for other, visits in zip(self._cells, self._journal.visits.values(), strict=True)
+            if visits and other.size < cell.size and _kin(other) == _kin(cell) and visits[0]["status"] == OK
+        ]
+        if smaller:
+            foreseen = foresee(sorted(smaller), cell.size)
+            if foreseen > left or (self._effort.max_seconds and foreseen > self._effort.max_seconds):
+                return f"a visit was foreseen to take {foreseen:.1f} s, and {left:.1f} s were left for the first pass"
+        return ""
+
+
+def foresee(measured: list[tuple[int, float]], size: int) -> float:
+    """Return the seconds that `size` will take, from (size, seconds) of smaller ones in rising order.
+
+    The last two sizes give the growth, which is taken to be at most linear; one size gives its own seconds.
+    """
+    last_size, last = measured[-1]
+    if len(measured) == 1:
+        return last
+    size_before, before = measured[-2]
+    exponent = math.log(last / before) / math.log(last_size / size_before)
+    return last * (size / last_size) ** min(1.0, max(0.0, exponent))
+
+
+def precise(visits: list[dict[str, Any]], precision: float) -> bool:
+    """Whether the interval over rounds is within `precision` of the median to both sides."""
+    medians = [visit["median_us"] for visit in visits]
+    interval = median_interval(medians)
+    middle = median(medians)
+    return interval is not None and max(middle - interval[0], interval[1] - middle) <= precision * middle
+
+
+def _kin(cell: Cell) -> tuple[Any, ...]:
+    return (cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.inplace, cell.buffer)

@@ -1,0 +1,186 @@
+"""One visit of one cell: the answer checked, the loop timed, the answer checked again.
+
+All ranks make a visit together. An error on one is kept until all agree on it, so that the ranks stay in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from commbench.backends.base import Backend, Call, Plan, Selection
+from commbench.backends.world import World
+from commbench.errors import NotApplicable, Rejected
+from commbench.measure import compiled, timing
+from commbench.measure.agenda import Effort
+from commbench.measure.buffers import Arenas, layout
+from commbench.measure.dtypes import DTYPES
+from commbench.measure.verify import POISON, Checker, neutral, probes
+from commbench.results.record import FAILED, OK, REJECTED, WRONG
+from commbench.results.stats import median, quantile
+
+FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000
+KEPT_SAMPLES = 128  # samples of a visit that the journal keeps, evenly over its time
+
+
+class Visit:
+    """A visit, the `number`-th of its cell, to be carried out once."""
+
+    def __init__(
+        self,
+        world: World,
+        backend: Backend,
+        arenas: Arenas,
+        call: Call,
+        effort: Effort,
+        number: int,
+        compile_loop: bool,
+    ) -> None:
+        self._world, self._backend, self._call, self._effort = world, backend, call, effort
+        self._compile_loop = compile_loop
+        self._dtype = DTYPES[call.dtype]
+        self._layout = layout(backend, call, world.rank, world.size)
+        self._slots = arenas.slots(self._layout, self._dtype.storage)
+        self._checker = Checker(call.collective, self._dtype, call.redop, call.count, world.rank, world.size, call.root)
+        # Each check, and the timed loop, has data of its own: a result left from before is wrong.
+        tries = probes(call.redop, call.count, world.size)
+        first = number * (2 * tries + 1)
+        self._salts_before = range(first, first + tries)
+        self._salts_after = range(first + tries, first + 2 * tries)
+        self._timed_salt = first + 2 * tries
+        self._warmup = max(1, effort.warmup if number == 0 else 1)
+        self._failed = self._rejected = ""
+        self._wrong = 0
+        self._selection: Selection | None = None
+
+    def carry_out(self, seconds: float) -> dict[str, Any]:
+        """Time iterations for about `seconds`; return what the journal keeps of the visit, whole on rank 0 only."""
+        begin = perf_counter()
+        kept: dict[str, Any] = {}
+        # Control traffic stays outside the contexts: it must not run with a forced algorithm, which need not suit it.
+        with self._guarded():
+            kept["switch_us"] = round((perf_counter() - begin) * 1e6, 1)
+            plan = self._backend.plan(self._call, self._slots)
+            self._check_first(plan)
+        self._agree(kept)
+        if kept["status"] == OK:
+            taken = 0.0
+            with self._guarded():
+                self._check(plan, self._salts_before[1:])
+                self._fill()
+                taken = self._warm_up(plan)
+            iterations = self._iterations(taken, seconds)
+            mine, kept["loop"] = np.zeros(iterations), timing.PLAIN
+            with self._guarded():
+                mine, kept["loop"] = self._time(plan, iterations)
+            merged = self._world.merge(mine, self._effort.average)
+            with self._guarded():
+                self._check(plan, self._salts_after)
+            self._agree(kept)
+            if kept["status"] == OK and self._world.rank == 0:
+                kept |= {"calls": plan.calls, **summary(merged * 1e6)}
+        if self._selection is not None:
+            kept |= {"observed_algorithm": self._selection.algorithm, "evidence": self._selection.evidence}
+            kept |= {"observed_protocol": self._selection.protocol, "channels": self._selection.channels}
+        return kept | {"seconds": round(perf_counter() - begin, 6)}
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Let calls inside run with the cell's algorithm, and keep an error for `_agree` instead of raising it."""
+        try:
+            with self._backend.using(self._call.collective, self._call.algorithm):
+                yield
+        except (Rejected, NotApplicable) as error:
+            self._rejected = str(error)
+        except Exception as error:
+            self._failed = f"{type(error).__name__}: {error}"
+
+    def _check_first(self, plan: Plan) -> None:
+        """Carry the collective out for the first time, before a witness, and check its answer."""
+
+        def run() -> None:
+            self._selection = plan.witness(0)
+
+        self._check_one(self._slots[0], run, self._salts_before[0])
+
+    def _check(self, plan: Plan, salts: Sequence[int]) -> None:
+        """Check once for each of `salts`, on one slot after another."""
+        for i, salt in enumerate(salts if self._effort.check else ()):
+            slot = i % len(self._slots)
+            self._check_one(self._slots[slot], plan.runs[slot], salt)
+
+    def _check_one(self, slot: tuple[Any, Any], run: Callable[[], Any], salt: int) -> None:
+        send, recv = slot
+        if self._effort.check:
+            recv.view(np.uint8)[:] = POISON
+            self._checker.fill(send, salt)
+        run()
+        if self._effort.check:
+            self._wrong += self._checker.wrong(recv, salt)
+
+    def _fill(self) -> None:
+        """Give every slot the data that is timed."""
+        for send, recv in self._slots:
+            self._checker.fill(send, self._timed_salt)
+            if self._layout.shared and self._call.redop:
+                neutral(max(send, recv, key=len), self._dtype, self._call.redop)
+
+    def _warm_up(self, plan: Plan) -> float:
+        """Warm up, and return the seconds that the last iteration took on this rank, its barrier included."""
+        barrier = self._backend.barrier() if self._effort.method == "barrier" else None
+        begin = perf_counter()
+        for i in range(self._warmup):
+            begin = perf_counter()
+            if barrier:
+                barrier()
+            plan.runs[i % len(plan.runs)]()
+        return perf_counter() - begin
+
+    def _iterations(self, taken: float, seconds: float) -> int:
+        """Return how many iterations fit into `seconds` by the slowest rank's warm-up, or as many as were asked for."""
+        if self._effort.iterations:
+            return self._effort.iterations
+        (slowest,) = self._world.largest(max(1, int(taken * 1e9)))
+        return max(FEWEST_ITERATIONS, min(MOST_ITERATIONS, int(seconds * 1e9 / slowest)))
+
+    def _time(self, plan: Plan, iterations: int) -> tuple[Any, str]:
+        """Return each iteration's seconds on this rank and the loop's name; check what the last iteration left."""
+        native = plan.native() if self._compile_loop else None
+        if native is None:
+            taken = timing.durations(self._effort.method, plan.runs, self._backend.barrier(), iterations)
+        else:
+            taken = compiled.durations(self._effort.method, native, iterations)
+        if self._effort.check and not self._layout.shared:
+            self._wrong += self._checker.wrong(self._slots[(iterations - 1) % len(self._slots)][1], self._timed_salt)
+        return taken, timing.PLAIN if native is None else compiled.COMPILED
+
+    def _agree(self, kept: dict[str, Any]) -> None:
+        """Set status, reason and wrong elements by what all ranks saw so far."""
+        rejected = self._rejected or (self._selection.objection if self._selection else "")
+        failures, rejections, wrong = self._world.total(bool(self._failed), bool(rejected), self._wrong)
+        kept |= {"status": OK, "reason": "", "wrong": wrong if self._effort.check else None}
+        if failures or rejections:
+            reason = self._world.first_text(self._failed or rejected)
+            kept |= {"status": FAILED if failures else REJECTED, "reason": reason, "wrong": None}
+        elif wrong:
+            reason = f"{wrong} elements differ from the definition of {self._call.collective.title}"
+            kept |= {"status": WRONG, "reason": reason}
+
+
+def summary(samples_us: Any) -> dict[str, Any]:
+    """Return what a visit keeps of its samples (microseconds): exact figures over all, and some of them as they are."""
+    every = samples_us.tolist()
+    kept = every if len(every) <= KEPT_SAMPLES else [every[i * len(every) // KEPT_SAMPLES] for i in range(KEPT_SAMPLES)]
+    return {
+        "iterations": len(every),
+        "median_us": round(median(every), 4),
+        "mean_us": round(sum(every) / len(every), 4),
+        "min_us": round(min(every), 4),
+        "max_us": round(max(every), 4),
+        "p99_us": round(quantile(every, 0.99), 4),
+        "samples_us": [round(sample, 3) for sample in kept],
+    }
