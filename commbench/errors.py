@@ -4,7 +4,6 @@ CommbenchError
 ├── UsageError            bad arguments, files or launch: exit 2
 │   └── ResultsError      a results folder that cannot be written, read or resumed: exit 2
 ├── DiskError             a disk that fills up or breaks while measuring: exit 1
-├── NotApplicable         this combination does not exist (NVLS on a CPU): a row that says so
 └── Rejected              the library refused, or would have run something else: a row that says so
 
 A message states the rule, the value that broke it, and the remedy.
@@ -36,10 +35,6 @@ class ResultsError(UsageError):
 
 class DiskError(CommbenchError):
     """A disk that fills up or breaks while results are being written."""
-
-
-class NotApplicable(CommbenchError):
-    """A combination that does not exist in a library or on this machine."""
 
 
 class Rejected(CommbenchError):

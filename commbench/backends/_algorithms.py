@@ -14,10 +14,9 @@ _CANONICAL = {
     "k_reduce_scatter_allgather": "k_rabenseifner",
     "reduce_scatter_gather": "rabenseifner",
     "scatter_ring_allgather": "scatter_allgather_ring",
-    "scatter_recursive_doubling_allgather": "scatter_allgather_recursive_doubling",
+    "scatter_recursive_doubling_allgather": "scatter_allgather",
     # Open MPI
     "basic_linear": "linear",
-    "scatter_allgather": "scatter_allgather_recursive_doubling",
     "modified_bruck": "bruck",
     "two_proc": "two_rank",
     "neighbor": "neighbor_exchange",

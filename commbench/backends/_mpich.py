@@ -61,6 +61,11 @@ class Switch:
             if native not in _LEFT_OUT
         ]
 
+    def chosen_already(self, function: str) -> str:
+        """Return the control variable by which the user has chosen an algorithm for `function`, empty if none."""
+        name = _variable(function)
+        return f"{name}={self._variables.read(name)}" if name in self._variables and self._variables.read(name) else ""
+
     def select(self, function: str, algorithm: Algorithm, comm: Any) -> Any:
         """Return the communicator to call: the same for every algorithm, since the variable is read at each call."""
         return comm

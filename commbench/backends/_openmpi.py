@@ -58,6 +58,11 @@ class Switch:
             Algorithm(AUTO if value == 0 else canonical(native), native) for value, native in sorted(choices.items())
         ]
 
+    def chosen_already(self, function: str) -> str:
+        """Return the control variable by which the user has chosen an algorithm for `function`, empty if none."""
+        name = _variable(function)
+        return f"{name}={self._variables.read(name)}" if name in self._variables and self._variables.read(name) else ""
+
     def select(self, function: str, algorithm: Algorithm, comm: Any) -> Any:
         """Return a communicator whose `function` runs with `algorithm`."""
         self.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.backends import _mpi_t
 from commbench.backends.base import AUTO, Algorithm, Availability, Call, Native, Selection
-from commbench.errors import Rejected
+from commbench.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,9 +75,14 @@ class Backend:
             self._switch = library.Switch(self._variables, world.crowded)
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
-        """Return the library's own list for this MPI function; one rank has nothing to choose."""
-        if self._switch is None or self._size == 1:
+        """Return the library's own list for this MPI function; refuse where the user's settings have chosen already."""
+        if self._switch is None:
             return [Algorithm(AUTO, AUTO)]
+        if chosen := self._switch.chosen_already(collective.mpi):
+            raise UsageError(
+                f"the sweep chooses the algorithm, but {chosen} is set, by the environment or a configuration file: "
+                "unset it, and name the algorithm by --algo"
+            )
         found: dict[str, Algorithm] = {}
         for algorithm in self._switch.algorithms(collective.mpi):
             found.setdefault(algorithm.name, algorithm)
@@ -122,7 +127,7 @@ class Backend:
     @contextmanager
     def using(self, collective: Any, algorithm: Algorithm) -> Iterator[None]:
         """Let calls inside run with `algorithm`; on Open MPI the first use makes a communicator."""
-        if self._switch is None:
+        if self._switch is None or self._size == 1:
             yield
             return
         if algorithm != self._selected:

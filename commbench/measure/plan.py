@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from commbench.backends._algorithms import KNOWN
@@ -95,20 +95,19 @@ def resolve_algorithms(backend: Backend, collective: Collective, asked: Sequence
     """Return the algorithms to visit: what the library offers, or what was asked for by canonical or native name."""
     offered = list(backend.algorithms(collective))
     if not asked:
-        return offered
+        return offered if n > 1 else offered[:1]
     names = {algorithm.name: algorithm for algorithm in offered}
     natives = {algorithm.native.lower(): algorithm for algorithm in offered}
     chosen = []
     for name in asked:
-        algorithm = names.get(name.lower()) or natives.get(name.lower())
+        algorithm = names.get(name) or natives.get(name)
         if algorithm is None:
-            if n == 1:
-                reason = "one rank has nothing to choose: only auto runs"
-            else:
-                reason = f"{backend.library} has no {name.lower()} {collective.title}; it has {', '.join(names)}"
-            if n > 1 and name.lower() not in KNOWN:
+            if name not in KNOWN:
                 raise unknown_name("algorithm", name, [*KNOWN, *names])
-            algorithm = Algorithm(name.lower(), name.lower(), refusal=reason)
+            reason = f"{backend.library} has no {name} {collective.title}; it has {', '.join(names)}"
+            algorithm = Algorithm(name, name, refusal=reason)
+        elif n == 1 and algorithm.name != AUTO:
+            algorithm = replace(algorithm, refusal="one rank has nothing to choose: only auto runs")
         if algorithm not in chosen:
             chosen.append(algorithm)
     return chosen
@@ -155,7 +154,7 @@ def memory(call: Call, backend: Backend, n: int) -> int:
 
 
 def _refused(cell: Cell, reason: str) -> Cell:
-    return Cell(**(cell.to_dict() | {"status": NOT_APPLICABLE, "reason": reason}))
+    return replace(cell, status=NOT_APPLICABLE, reason=reason)
 
 
 def _grid(
@@ -167,6 +166,10 @@ def _grid(
     for asked in sizes(request.smallest, largest, request.factor, request.step):
         count = max(1, asked // share)
         grid[count * share] = count
+    if request.largest is not None and request.step is None and asked < request.largest:
+        notes.append(
+            f"sizes end at {format_size(asked)}: {request.factor:g} times that is above {format_size(largest)}"
+        )
     smallest = min(grid)
     if smallest > request.smallest:
         note = (

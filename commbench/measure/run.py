@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -53,7 +55,7 @@ class Options:
 
 def run(world: World, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
-    name, why = ("mpi", "the only one on this machine") if options.backend == "auto" else (options.backend, "as asked")
+    name, why = ("mpi", "the default") if options.backend == "auto" else (options.backend, "as asked")
     backend = _open(name, world)
     journal: Journal | None = None
     try:
@@ -150,18 +152,27 @@ def _begin(
         "notes": [crowded, *notes] if world.crowded else notes,
         "cells": [cell.to_dict() for cell in cells],
     }
-    started = manifest.now()
     contents = {
         "version": FORMAT,
         "plan": plan,
-        "site": site,
         "library": backend.facts(),
         "machine": manifest.machine(),
-        "environment": manifest.environment(),
-        "sessions": [{"started": started, "arguments": list(words)}],
+        "sessions": [_session(words, site)],
     }
-    folder = Path(options.out or f"results/{started}-{collective.name}")
-    return Journal.create(folder, contents)
+    return Journal.create(
+        Path(options.out) if options.out else _unused(f"results/{manifest.now()}-{collective.name}"), contents
+    )
+
+
+def _session(words: Sequence[str], site: dict[str, Any]) -> dict[str, Any]:
+    """Return what the manifest keeps of each launch that went into the run."""
+    about = {"started": manifest.now(), "arguments": list(words)}
+    return {**about, "site": site, "environment": manifest.environment(), "load": os.getloadavg()[0]}
+
+
+def _unused(path: str) -> Path:
+    """Return `path`, numbered where another run began in the same second."""
+    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())
 
 
 def _take_up(
@@ -184,7 +195,7 @@ def _take_up(
                 "here; --resume needs no arguments but --out, or start another run by another --out"
             )
     plan["effort"] |= {name: options.plan[name] for name in options.given.intersection(_RENEWABLE)}
-    journal.begin_session({"started": manifest.now(), "arguments": list(words)})
+    journal.begin_session(_session(words, site))
     return journal
 
 

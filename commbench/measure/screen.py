@@ -91,7 +91,10 @@ def _print_best(records: Sequence[Record], out: TextIO) -> None:
         if auto and auto is not best and auto.time_us and best.time_us:
             gain = f"  auto {_microseconds(auto)} us ({auto.time_us / best.time_us:.2f} x)"
         near = [record.algorithm for record in others if _overlap(best, record)]
-        doubt = f"  ~ {', '.join(near)}" if near else ""
+        if "auto" in near:
+            gain = ""
+        more = f" and {len(near) - 3} more" if len(near) > 3 else ""
+        doubt = f"  ~ {', '.join(near[:3])}{more}" if near else ""
         print(
             f"# {format_size(size):>8}{label}  {best.algorithm:<24} {_microseconds(best):>9} us{gain}{doubt}", file=out
         )
@@ -111,16 +114,18 @@ def _overlap(one: Record, other: Record) -> bool:
 
 
 def print_rest(records: Sequence[Record], out: TextIO) -> None:
-    """Say what did not run, one line for each algorithm and reason."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    """Say what has no time, one line for each reason."""
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         if record.status != OK:
-            groups.setdefault((record.status, record.algorithm, record.reason), []).append(record.size)
+            groups.setdefault((record.status, record.reason), []).append(record)
     if groups:
         print("# Without a time:", file=out)
-    for (status, algorithm, reason), sizes in groups.items():
+    for (status, reason), group in groups.items():
+        sizes = [record.size for record in group]
         span = format_size(min(sizes)) + (f" to {format_size(max(sizes))}" if max(sizes) > min(sizes) else "")
-        print(f"# {status:>14}  {algorithm} at {span}: {reason}", file=out)
+        algorithms = ", ".join(dict.fromkeys(record.algorithm for record in group))
+        print(f"# {status:>14}  {algorithms} at {span}: {reason}", file=out)
     if groups:
         print(file=out)
 

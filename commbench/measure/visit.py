@@ -14,7 +14,7 @@ import numpy as np
 
 from commbench.backends.base import Backend, Call, Plan, Selection
 from commbench.backends.world import World
-from commbench.errors import NotApplicable, Rejected
+from commbench.errors import Rejected
 from commbench.measure import compiled, timing
 from commbench.measure.agenda import Effort
 from commbench.measure.buffers import Arenas, layout
@@ -52,7 +52,8 @@ class Visit:
         self._salts_before = range(first, first + tries)
         self._salts_after = range(first + tries, first + 2 * tries)
         self._timed_salt = first + 2 * tries
-        self._warmup = max(1, effort.warmup if number == 0 else 1)
+        fewest = 0 if effort.iterations else 1  # the last warm-up tells how many iterations fit
+        self._warmup = max(fewest, effort.warmup if number == 0 else fewest)
         self._failed = self._rejected = ""
         self._wrong = 0
         self._selection: Selection | None = None
@@ -94,7 +95,7 @@ class Visit:
         try:
             with self._backend.using(self._call.collective, self._call.algorithm):
                 yield
-        except (Rejected, NotApplicable) as error:
+        except Rejected as error:
             self._rejected = str(error)
         except Exception as error:
             self._failed = f"{type(error).__name__}: {error}"
@@ -166,6 +167,7 @@ class Visit:
         if failures or rejections:
             reason = self._world.first_text(self._failed or rejected)
             kept |= {"status": FAILED if failures else REJECTED, "reason": reason, "wrong": None}
+            self._selection = Selection(None, "none: the cell did not run as asked")
         elif wrong:
             reason = f"{wrong} elements differ from the definition of {self._call.collective.title}"
             kept |= {"status": WRONG, "reason": reason}

@@ -49,7 +49,6 @@ def machine() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "settings": {name: text for name, path in _SETTINGS.items() if (text := _read(path))},
-        "load": os.getloadavg()[0],
     }
 
 

@@ -58,7 +58,7 @@ class Record:
     time_us: float | None  # median of the rounds' medians
     time_us_low: float | None  # interval over rounds, within this launch: at least 93 %, from five rounds on
     time_us_high: float | None
-    time_us_mean: float | None  # over iterations, as are min, max and p99
+    time_us_mean: float | None  # over iterations, as are min and max; p99 over the samples kept of each visit
     time_us_min: float | None
     time_us_max: float | None
     time_us_p99: float | None
@@ -121,7 +121,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     fields: dict[str, Any] = {name: cell.get(name) for name in _CELL_FIELDS}
     fields |= {name: facts[name] for name in _FACT_FIELDS}
     fields |= dict.fromkeys(_MEASURED_FIELDS)
-    fields |= {"evidence": "", "iterations": 0, "rounds": 0, "calls": cell.get("calls", 1), "predicted": None}
+    fields |= {"evidence": "", "iterations": 0, "rounds": 0, "calls": 1, "predicted": None}
     if not visits:
         if cell["status"] == "planned":
             fields |= {"status": NOT_MEASURED, "reason": cell.get("reason") or "the run ended before it was reached"}
@@ -130,7 +130,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     good = [visit for visit in visits if visit["status"] == OK]
     lasting = [v for v in visits if v["status"] in (WRONG, SUBSTITUTED, REJECTED)]
     verdict = lasting[-1] if lasting else last
-    for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop"):
+    for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop", "calls"):
         fields[name] = verdict.get(name, fields[name])
     fields["status"], fields["reason"] = verdict["status"], verdict.get("reason") or cell.get("reason") or ""
     checked = [visit["wrong"] for visit in visits if visit.get("wrong") is not None]
