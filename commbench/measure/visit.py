@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from commbench.backends.base import Backend, Call, Plan, Selection
+from commbench.backends.base import AUTO, Backend, Call, Plan, Selection
 from commbench.backends.world import World
 from commbench.errors import Rejected
 from commbench.measure import compiled, timing
@@ -20,7 +20,7 @@ from commbench.measure.agenda import Effort
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.verify import POISON, Checker, neutral, probes
-from commbench.results.record import FAILED, OK, REJECTED, WRONG
+from commbench.results.record import FAILED, OK, REJECTED, SUBSTITUTED, WRONG
 from commbench.results.stats import median, quantile
 
 FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000
@@ -162,12 +162,19 @@ class Visit:
     def _agree(self, kept: dict[str, Any]) -> None:
         """Set status, reason and wrong elements by what all ranks saw so far."""
         rejected = self._rejected or (self._selection.objection if self._selection else "")
-        failures, rejections, wrong = self._world.total(bool(self._failed), bool(rejected), self._wrong)
+        asked, ran = self._call.algorithm.name, self._selection.algorithm if self._selection else None
+        substituted = asked != AUTO and ran not in (None, asked)
+        failures, rejections, substitutions, wrong = self._world.total(
+            bool(self._failed), bool(rejected), substituted, self._wrong
+        )
         kept |= {"status": OK, "reason": "", "wrong": wrong if self._effort.check else None}
         if failures or rejections:
             reason = self._world.first_text(self._failed or rejected)
             kept |= {"status": FAILED if failures else REJECTED, "reason": reason, "wrong": None}
             self._selection = Selection(None, "none: the cell did not run as asked")
+        elif substitutions:
+            reason = self._world.first_text(f"{ran} ran instead of {asked}" if substituted else "")
+            kept |= {"status": SUBSTITUTED, "reason": reason}
         elif wrong:
             reason = f"{wrong} elements differ from the definition of {self._call.collective.title}"
             kept |= {"status": WRONG, "reason": reason}

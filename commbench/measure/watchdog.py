@@ -1,8 +1,8 @@
 """No job hangs: when a visit outlasts its deadline, the ranks that did not arrive are named and the job ends with 124.
 
 The library itself may be stuck, so this goes beside it. Each rank has a thread and a row on its node's *board*, a
-shared memory that no file name outlives: what the rank is at, and whether it is alive. A thread sleeps, looks at two
-numbers of the board every second or two, and says nothing until a deadline passes on its node or another one. Then
+shared memory that no file name outlives: what the rank is at, and whether it is alive. A thread sleeps, looks at its
+deadline and one number of the board every second, and says nothing until a deadline passes on its node or another one. Then
 there is a roll call: each thread that can still run writes where its main thread stands. A rank without an answer is
 stopped; among those that answer, the few that stand elsewhere than the many are what the many wait for.
 
@@ -35,7 +35,7 @@ _FIELDS = struct.Struct("qqqq")
 _TEXT = _ROW - _FIELDS.size
 _LISTENERS = 2  # ranks of a node that hear other nodes: the first may be the stopped one
 _DATAGRAM = 60_000
-LONGEST_NAP = 2.0  # seconds between looks at the board
+LONGEST_NAP = 1.0  # seconds between looks at the board
 _GRACE = 3.0  # seconds after which MPI_Abort is taken to be stuck too
 
 Report = dict[int, str]  # rank: where it stands, empty for a rank that did not answer
@@ -51,7 +51,7 @@ class Watchdog:
         self, world: World, timeout: float, describe: Callable[[int], str], record: Callable[[int, int, str], None]
     ) -> None:
         self._world, self._timeout, self._describe, self._record = world, timeout, describe, record
-        self._nap = min(LONGEST_NAP, timeout / 4)
+        self._nap = min(LONGEST_NAP, timeout / 8)
         self._board = Board(world)
         self._line = Line(world) if world.nodes > 1 else None
         self._main = threading.get_ident()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,18 @@ class Journal:
         self._write(visit)
 
     def _write(self, visit: dict[str, Any]) -> None:
-        try:
+        with self._saying(VISITS):
             self._stream.write(json.dumps(visit) + "\n")
             self._stream.flush()
+
+    @contextmanager
+    def _saying(self, name: str) -> Iterator[None]:
+        """Turn what the disk objects to into one error that tells what is safe."""
+        try:
+            yield
         except OSError as error:
             raise DiskError(
-                f"cannot write {self.folder / VISITS}: {error.strerror}; what was written before stays readable, "
+                f"cannot write {self.folder / name}: {error.strerror}; the visits written before stay readable, "
                 "and --resume goes on from there"
             ) from None
 
@@ -97,10 +103,8 @@ class Journal:
 
     def write_records(self) -> None:
         """Replace records.jsonl by the records as they stand now."""
-        try:
+        with self._saying(RECORDS):
             replace(self.folder / RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
-        except OSError as error:
-            raise DiskError(f"cannot write {self.folder / RECORDS}: {error.strerror}; its visits are kept") from None
 
     def close(self) -> None:
         with suppress(OSError):  # a full disk was said when it showed
