@@ -1,0 +1,94 @@
+"""What launchers say of a process, and launchers and libraries that do not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from commbench.backends.world import Launch, launch, mismatch
+
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+SRUN = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS_PER_NODE": "2"}
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+
+
+def told(environment: dict[str, str]) -> tuple[str, int, int]:
+    found = launch(environment)
+    return found.launcher, found.rank, found.size
+
+
+def test_without_a_launcher_a_process_is_alone() -> None:
+    assert told({}) == ("", 0, 1)
+    assert told({"PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}) == ("", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "launcher"),
+    [(OPEN_MPI, "Open MPI"), (HYDRA, "MPICH"), (SRUN, "Slurm"), (TORCHRUN, "torchrun")],
+    ids=["Open MPI", "Hydra", "srun", "torchrun"],
+)
+def test_each_launcher_tells_rank_and_size(environment: dict[str, str], launcher: str) -> None:
+    assert told(environment) == (launcher, 2, 4)
+
+
+def test_an_mpirun_inside_a_slurm_job_is_what_launched() -> None:
+    batch = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    assert told(OPEN_MPI | batch) == ("Open MPI", 2, 4)
+    assert told(HYDRA | batch) == ("MPICH", 2, 4)
+
+
+def test_srun_that_speaks_pmi_is_srun() -> None:
+    assert told({"PMI_RANK": "2", "PMI_SIZE": "4"} | SRUN) == ("Slurm", 2, 4)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "1.5"])
+def test_variables_that_are_no_numbers_are_passed_over(value: str) -> None:
+    assert told({"OMPI_COMM_WORLD_RANK": value, "OMPI_COMM_WORLD_SIZE": "4"}) == ("", 0, 1)
+    assert told({"PMI_RANK": "0", "PMI_SIZE": value} | TORCHRUN) == ("torchrun", 2, 4)
+
+
+def test_half_of_a_launchers_variables_is_no_launcher() -> None:
+    assert told({"OMPI_COMM_WORLD_RANK": "1"}) == ("", 0, 1)
+    assert told({"RANK": "1"}) == ("", 0, 1)
+
+
+def test_a_launch_never_changes() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Launch().rank = 1  # type: ignore[misc]
+
+
+# Which launcher can start which library
+
+
+def refusal(launcher: str, vendor: str, path: str = "/opt/lib/libmpi.so.12") -> str:
+    return mismatch(Launch(launcher, 0, 4), vendor, path)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "vendor"),
+    [
+        *(("Open MPI", "Open MPI"), ("MPICH", "MPICH"), ("MPICH", "Intel MPI"), ("MPICH", "MVAPICH")),
+        *(("Slurm", "Open MPI"), ("Slurm", "MPICH"), ("", "Open MPI"), ("", "MPICH")),
+        *(("Open MPI", "Some vendor's MPI"), ("MPICH", "HPE Cray MPICH")),  # not known: the sizes tell later
+    ],
+)
+def test_what_fits_or_is_not_known_goes_on(launcher: str, vendor: str) -> None:
+    assert refusal(launcher, vendor) == ""
+
+
+def test_a_launcher_of_one_mpi_with_the_library_of_another_is_refused_with_the_remedy() -> None:
+    assert refusal("Open MPI", "MPICH") == (
+        "this job was launched by Open MPI's mpirun, but mpi4py loads MPICH (/opt/lib/libmpi.so.12): use the mpirun "
+        "that belongs to MPICH, or point MPI4PY_LIBMPI at Open MPI's libmpi"
+    )
+    assert refusal("MPICH", "Open MPI", "").startswith(
+        "this job was launched by MPICH's mpirun, but mpi4py loads Open MPI (path unknown): use the mpirun"
+    )
+    assert "Intel MPI" in refusal("Open MPI", "Intel MPI")
+
+
+@pytest.mark.parametrize("vendor", ["Open MPI", "MPICH", "Some vendor's MPI"])
+def test_torchrun_launches_no_mpi(vendor: str) -> None:
+    assert refusal("torchrun", vendor) == "the mpi backend cannot be launched by torchrun: use mpirun or srun"

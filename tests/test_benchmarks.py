@@ -1,0 +1,69 @@
+"""Smoke runs of benchmarks/: each starts, measures a little, and prints the table that its README describes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.launch import MPIRUN, library
+
+ROOT = Path(__file__).resolve().parents[1]
+MPICC = MPIRUN.with_name("mpicc")
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not library(), reason=f"no mpirun beside this interpreter ({MPIRUN})"),
+]
+needs_compiler = pytest.mark.skipif(
+    not (MPICC.exists() and shutil.which("cc")), reason=f"no C compiler, or no mpicc beside this interpreter ({MPICC})"
+)
+
+
+def rows(script: str, *arguments: str, out: Path) -> dict[str, list[str]]:
+    """Run a benchmark and return its table: the cells of each row by the first one."""
+    figures = out.with_suffix(".json")
+    command = [sys.executable, f"benchmarks/{script}", *arguments, "--out", str(out), "--json", str(figures)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text(encoding="utf-8")
+    assert text in done.stdout
+    assert f"benchmarks/{script}" in text.splitlines()[0]
+    assert [entry for entry in json.loads(figures.read_text())["libraries"] if library() in json.dumps(entry)]
+    lines = (re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line and not line.startswith("#"))
+    return {cells[0]: cells[1:] for cells in lines}
+
+
+@needs_compiler
+def test_fidelity_prints_a_ratio_for_every_size_and_loop(tmp_path: Path) -> None:
+    table = rows("fidelity.py", "--rounds", "1", "--turn", "1", out=tmp_path / "fidelity.txt")
+    assert table["bytes"] == ["C us", "ours/C", "C/C", "plain/C", "ours/once", "stamped/once", "once/once"]
+    for size in (8, 64, 512, 4096, 32768, 262144, 1048576):
+        assert all(float(cell) > 0 for cell in table[str(size)])
+    ours = [float(table[str(size)][1]) for size in (8, 64, 512, 4096, 32768, 262144, 1048576)]
+    assert float(table["worst"][0]) == max(ours)
+    assert min(ours) <= float(table["geomean"][0]) <= max(ours)
+
+
+def test_startup_prints_what_both_sides_cost(tmp_path: Path) -> None:
+    table = rows("startup.py", "-n", "2", "--repeat", "1", "--no-strace", out=tmp_path / "startup.txt")
+    assert table["commbench"] == ["bare", "ratio", "at most"]
+    for name in ("wall (s)", "peak memory (MB)", "peak memory, largest (MB)", "files opened, last rank"):
+        ours, bare, ratio, _ = table[name]
+        assert float(ours) > 0
+        assert float(bare) > 0
+        assert float(ratio) == pytest.approx(float(ours) / float(bare), rel=0.5)  # of rounded figures
+
+
+def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
+    missing = str(tmp_path / "python")
+    for script in ("fidelity.py", "startup.py"):
+        command = [sys.executable, str(ROOT / "benchmarks" / script), "--python", missing]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr == f"{script[:-3]}: there is no Python {missing!r}\n"
