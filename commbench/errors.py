@@ -11,7 +11,6 @@ A message states the rule, the value that broke it, and the remedy.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 EXIT_OK = 0
@@ -43,6 +42,8 @@ class Rejected(CommbenchError):
 
 def unknown_name(kind: str, value: str, known: Iterable[str]) -> UsageError:
     """Return the error for a `value` that is none of the `known` names, with the nearest ones as the remedy."""
+    import difflib
+
     names = sorted(set(known))
     near = difflib.get_close_matches(value.lower(), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

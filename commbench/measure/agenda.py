@@ -8,7 +8,6 @@ enough, when it had its rounds or its seconds, or when the budget is spent.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -113,6 +112,8 @@ class Agenda:
 
     def _shuffled(self, left: list[int]) -> list[int]:
         """Return `left` in blocks of one algorithm and protocol, blocks and their cells shuffled."""
+        import random  # not on every rank: it brings OpenSSL
+
         rounds = min(len(self._journal.visits[index]) for index in left)
         chance = random.Random(f"{self._effort.seed}/{rounds}")
         blocks = [

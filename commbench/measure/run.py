@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +122,7 @@ def _site(world: World) -> dict[str, Any]:
     available = manifest.memory_available()
     share = (1 << 62) if available is None else available // world.node_size
     least = -world.largest(-share)[0]
-    gathered = world.gather((socket.gethostname(), manifest.affinity()))
+    gathered = world.gather((os.uname().nodename, manifest.affinity()))
     if gathered is None:
         return {}
     hosts, cpus = zip(*gathered, strict=True)

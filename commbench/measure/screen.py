@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -33,6 +32,8 @@ def json_line(record: Record) -> str:
 
 def print_csv(records: Iterable[Record], out: TextIO) -> None:
     """Print one row a record under the record's own field names; what was not measured is empty."""
+    import csv
+
     writer: Any = None
     for record in records:
         fields = record.to_dict()

@@ -18,13 +18,15 @@ So floats are compared exactly; only `avg` has a tolerance: the exact sum, scale
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import Dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Array: TypeAlias = "NDArray[Any]"
 

@@ -2,9 +2,9 @@
 
 The library itself may be stuck, so this goes beside it. Each rank has a thread and a row on its node's *board*, a
 shared memory that no file name outlives: what the rank is at, and whether it is alive. A thread sleeps, looks at its
-deadline and one number of the board every second, and says nothing until a deadline passes on its node or another one. Then
-there is a roll call: each thread that can still run writes where its main thread stands. A rank without an answer is
-stopped; among those that answer, the few that stand elsewhere than the many are what the many wait for.
+deadline and one number of the board every second, and says nothing until a deadline passes, here or on another node.
+Then there is a roll call: each thread that can still run writes where its main thread stands. A rank without an answer
+is stopped; among those that answer, the few that stand elsewhere than the many are what the many wait for.
 
 Nodes tell each other by UDP. The first two ranks of a node listen, on all its addresses, so that the kernel's routes
 decide and no host name needs to resolve. The lowest rank alive that heard the others writes the record and the message.
@@ -12,13 +12,10 @@ decide and no host name needs to resolve. The lowest rank alive that heard the o
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
-import socket
 import struct
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -164,8 +161,9 @@ class Board:
         size = _HEADER + world.node_size * _ROW
         path = ""
         if world.node_rank == 0:
-            folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-            descriptor, path = tempfile.mkstemp(prefix="commbench-", dir=folder)
+            folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")
+            path = f"{folder}/commbench-{os.getpid()}-{os.urandom(8).hex()}"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             os.ftruncate(descriptor, size)
         path = world.share_on_node(path)
         if world.node_rank:
@@ -223,6 +221,8 @@ class Line:
     """The line between nodes: datagrams to the listeners of the first nodes."""
 
     def __init__(self, world: World) -> None:
+        import socket
+
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         mine: dict[str, Any] | None = None
@@ -238,6 +238,8 @@ class Line:
 
     def say(self, report: Report) -> None:
         """Send where ranks stand to every listener; an empty report only wakes them."""
+        import json
+
         items = list(report.items())
         while True:
             part, items = items[:200], items[200:]
@@ -250,6 +252,8 @@ class Line:
 
     def heard(self) -> bool:
         """Whether another node called the roll; takes in what came so far."""
+        import json
+
         while self.listens:
             try:
                 text, _ = self._socket.recvfrom(1 << 16)
@@ -275,6 +279,7 @@ class Line:
 def addresses() -> list[str]:
     """Return this host's IPv4 addresses but loopback, by interface; where there is none, loopback."""
     import fcntl
+    import socket
 
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

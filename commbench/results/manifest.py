@@ -6,10 +6,8 @@ Each fact is read from where the system keeps it; what cannot be read is left ou
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,8 @@ def now() -> str:
 
 def machine() -> dict[str, Any]:
     """Return the facts of this machine and its software that change numbers."""
+    import platform
+
     return {
         "commbench": __version__,
         "python": platform.python_version(),
@@ -89,6 +89,8 @@ def memory_available() -> int | None:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # not on every rank: it brings a mail parser and archives
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -97,9 +99,7 @@ def _version(package: str) -> str:
 
 def _cpu_model() -> str:
     lines = _read("/proc/cpuinfo").splitlines()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _read(path: str) -> str:

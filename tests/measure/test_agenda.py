@@ -203,6 +203,13 @@ def test_each_round_visits_every_cell_once_in_blocks_of_one_algorithm(clock: Clo
         assert len([name for name, _ in groupby(algorithm for algorithm, _ in names(in_round))]) == len(ALGORITHMS)
 
 
+def test_cells_are_shuffled_within_their_block_and_blocks_among_each_other(clock: Clock) -> None:
+    rounds = [names(run(clock, seed=seed))[9 * number : 9 * number + 9] for seed in range(20) for number in (1, 2, 3)]
+    for algorithm in ALGORITHMS:
+        assert len({tuple(size for name, size in one if name == algorithm) for one in rounds}) == 6  # all orders of 3
+    assert len({tuple(dict.fromkeys(name for name, _ in one)) for one in rounds}) == 6
+
+
 def test_protocols_make_blocks_of_their_own(clock: Clock) -> None:
     cells = [cell("ring", size, protocol=protocol) for size in SIZES for protocol in ("ll", "simple")]
     in_round = run(clock, cells)[6:12]
@@ -315,6 +322,7 @@ def resumed(*visits: dict[str, Any], session: int = 1) -> FakeJournal:
         ([bad_visit("wrong")], 0),
         ([bad_visit("rejected")], 0),
         ([visit(), bad_visit("wrong")], 0),
+        ([bad_visit("failed", session=1)], 0),
     ],
     ids=[
         "nothing",
@@ -327,6 +335,7 @@ def resumed(*visits: dict[str, Any], session: int = 1) -> FakeJournal:
         "wrong",
         "rejected",
         "ok, wrong",
+        "failed in this session",
     ],
 )
 def test_a_resumed_run_goes_on_with_what_it_lacks(clock: Clock, before: list[dict[str, Any]], again: int) -> None:

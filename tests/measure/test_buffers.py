@@ -170,6 +170,18 @@ def test_the_arenas_are_as_large_as_the_largest_cell_needs(collective: Collectiv
             assert recv.nbytes == cut.recv_blocks * cut.block_bytes
 
 
+def test_in_place_there_is_one_arena() -> None:
+    backend = FakeBackend()
+    Arenas(cast(Backend, backend), [layout(fake(), call(COLLECTIVES["allgather"], 5000, inplace=True), 0, 3)])
+    assert backend.asked == [0, 8 * 3 * 5000 * 4 + 8 * (-3 * 5000 * 4 % LINE)]
+
+
+def test_a_rank_that_sends_nothing_needs_no_memory_for_it() -> None:
+    backend = FakeBackend()
+    Arenas(cast(Backend, backend), [layout(fake(), call(COLLECTIVES["scatter"], 5000, root=1), 0, 3)])
+    assert backend.asked[0] == 0
+
+
 def test_without_any_cell_there_is_no_memory() -> None:
     backend = FakeBackend()
     Arenas(cast(Backend, backend), [])

@@ -331,6 +331,14 @@ def test_blocks_out_of_order_are_caught(collective: Collective, dtype: Dtype, re
     assert missed(blocks_reversed, collective, dtype, redop) == []
 
 
+@pytest.mark.parametrize("salt", range(3, 3 + len(PERIODS)))
+@pytest.mark.parametrize(("name", "redop"), [("alltoall", None), ("allgather", None), ("reducescatter", "max")])
+def test_blocks_as_long_as_the_sequence_are_told_apart(name: str, redop: str | None, salt: int) -> None:
+    for period in PERIODS:
+        case = Case(COLLECTIVES[name], DTYPES["int32"], redop, 4, 2 * period)
+        assert case.wrong(blocks_reversed(case, salt), salt) > 0, str(case)
+
+
 @those(lambda collective, dtype, redop: True, prod_is_blind=True)
 def test_elements_shifted_by_one_are_caught(collective: Collective, dtype: Dtype, redop: str | None) -> None:
     shapes = [(n, count) for n, count in FAULT_SHAPES if count > 1]

@@ -64,7 +64,7 @@ def test_one_stalled_iteration_shows_though_the_median_hides_it() -> None:
 
 
 def test_the_interval_is_over_rounds_and_null_below_five() -> None:
-    visits = [visit([time]) for time in (5.0, 1.0, 4.0, 2.0, 3.0)]
+    visits = [visit([time - 0.9, time, time + 99.0]) for time in (5.0, 1.0, 4.0, 2.0, 3.0)]
     five, four = fold(facts(), cell(), visits), fold(facts(), cell(), visits[:4])
     assert (five.time_us_low, five.time_us_high) == (1.0, 5.0)
     assert (four.time_us_low, four.time_us_high) == (None, None)
