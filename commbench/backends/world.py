@@ -25,6 +25,7 @@ _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
 )
 
+_MOST_CPUS = 4096
 # By which launcher's variables each vendor's library finds its ranks.
 _SPEAKS = {"Open MPI": "Open MPI", **dict.fromkeys(("MPICH", "MPICH2", "MVAPICH", "MVAPICH2", "Intel MPI"), "MPICH")}
 
@@ -91,21 +92,24 @@ class World:
 
     def __init__(self, mpi: Any) -> None:
         self.mpi = mpi
-        self.comm = mpi.COMM_WORLD.Dup()  # control traffic apart from what is measured
+        self.comm = mpi.COMM_WORLD  # for control traffic; what is measured has a communicator of its own
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
-        node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
-        self.node_rank: int = node.Get_rank()
-        self.node_size: int = node.Get_size()
-        self._node = node
-        self.nodes = self.total(int(self.node_rank == 0))[0]
+        self._node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self.node_rank: int = self._node.Get_rank()
+        self.node_size: int = self._node.Get_size()
         self.cores = self._cores()
-        self.crowded = bool(self.largest(int(self.node_size > self.cores))[0])  # ranks outnumber cores on some node
+        self.nodes, crowded = self.total(self.node_rank == 0, self.node_size > self.cores)
+        self.crowded = crowded > 0  # ranks outnumber cores on some node
 
     def _cores(self) -> int:
         """Return how many cores this node's ranks may use together."""
-        mask = sum(1 << cpu for cpu in _affinity())
-        return min(self._node.allreduce(mask, op=self.mpi.BOR).bit_count(), _quota())
+        import numpy as np
+
+        mask = np.zeros(_MOST_CPUS, dtype=np.uint8)
+        mask[[cpu for cpu in _affinity() if cpu < _MOST_CPUS]] = 1
+        self._node.Allreduce(self.mpi.IN_PLACE, mask, op=self.mpi.MAX)
+        return min(int(mask.sum()), _quota())
 
     def largest(self, *values: int) -> tuple[int, ...]:
         """Return the largest of each value over all ranks."""
@@ -155,10 +159,23 @@ class World:
         gathered: list[Any] | None = self.comm.gather(value)
         return gathered
 
+    def gather_text(self, text: str) -> list[str] | None:
+        """Return every rank's `text` on rank 0, None elsewhere; of one length, so that it comes up a tree."""
+        import numpy as np
+
+        (width,) = self.largest(len(text.encode()) or 1)
+        mine = np.array([text.encode()], dtype=f"S{width}")
+        gathered = np.empty(self.size if self.rank == 0 else 0, dtype=mine.dtype)
+        self.comm.Gather(mine.view(np.uint8), gathered.view(np.uint8) if self.rank == 0 else None)
+        return [item.decode() for item in gathered.tolist()] if self.rank == 0 else None
+
     def share_on_node(self, value: Any) -> Any:
-        """Return the `value` of this node's first rank on all its ranks, once all have come."""
-        self._node.Barrier()
+        """Return the `value` of this node's first rank on all its ranks."""
         return self._node.bcast(value)
+
+    def meet_on_node(self) -> None:
+        """Return when all ranks of this node have come."""
+        self._node.Barrier()
 
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`."""
@@ -166,7 +183,6 @@ class World:
 
     def close(self) -> None:
         self._node.Free()
-        self.comm.Free()
         self.mpi.Finalize()
 
 

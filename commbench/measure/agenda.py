@@ -19,6 +19,7 @@ from commbench.results.journal import Journal
 from commbench.results.record import FAILED, NOT_MEASURED, OK, REJECTED, TIMEOUT, WRONG
 from commbench.results.stats import median, median_interval
 
+FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000  # of a visit
 SHORT_VISIT, FULL_VISIT = 0.005, 0.03  # seconds of timed iterations that a visit aims at
 FIRST_PASS_SHARE, AUTO_SHARE = 0.5, 0.25  # of the budget: until the first pass ends, and `auto` in it
 ROUNDS, FEW_ROUNDS = 12, 5  # few: with fixed iterations, and where ranks outnumber cores, which no round mends
@@ -60,6 +61,16 @@ class Agenda:
                     return
                 yield index, FULL_VISIT
             self._journal.write_records()
+
+    def iterations(self, index: int, seconds: float) -> int:
+        """Return how many iterations the visit should have: as asked for, or by the pace of the visit before.
+
+        0 where the cell has no pace yet: then the ranks find out by warming up.
+        """
+        if self._effort.iterations:
+            return self._effort.iterations
+        paces = [visit["pace_us"] for visit in self._journal.visits[index] if visit.get("pace_us")]
+        return fitting(paces[-1] / 1e6, seconds) if paces else 0
 
     def unfinished(self, index: int) -> bool:
         """Whether another visit would refine a cell that went well so far."""
@@ -162,6 +173,11 @@ def foresee(measured: list[tuple[int, float]], size: int) -> float:
     size_before, before = measured[-2]
     exponent = math.log(last / before) / math.log(last_size / size_before)
     return last * (size / last_size) ** min(1.0, max(0.0, exponent))
+
+
+def fitting(pace: float, seconds: float) -> int:
+    """Return how many iterations of `pace` seconds fit into `seconds`, within what makes sense."""
+    return max(FEWEST_ITERATIONS, min(MOST_ITERATIONS, int(seconds / pace)))
 
 
 def precise(visits: list[dict[str, Any]], precision: float) -> bool:

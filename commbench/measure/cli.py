@@ -275,12 +275,12 @@ def _complain(collective: Collective, text: str) -> None:
 
 def _agree_on_arguments(world: worlds.World, words: Sequence[str], trouble: str) -> None:
     """Raise UsageError on all ranks where one has bad arguments or other ones than rank 0."""
-    if text := world.first_text(trouble):
-        raise UsageError(text)
     digest = zlib.crc32("\0".join(words).encode(errors="surrogateescape"))
-    (common,) = world.command((digest,))
-    (odd,) = world.total(int(digest != common))
-    if odd:
+    bad, most, least = world.largest(bool(trouble), digest, -digest)
+    if bad:
+        raise UsageError(world.first_text(trouble))
+    if most != -least:
+        (common,) = world.command((digest,))
         gathered = world.gather(None if digest == common else world.rank) or []
         ranks = [str(rank) for rank in gathered if rank is not None]
         raise UsageError(f"all ranks need the same arguments; those of rank {', '.join(ranks)} differ from rank 0's")

@@ -122,13 +122,12 @@ def _site(world: World) -> dict[str, Any]:
     available = manifest.memory_available()
     share = (1 << 62) if available is None else available // world.node_size
     least = -world.largest(-share)[0]
-    gathered = world.gather((os.uname().nodename, manifest.affinity()))
-    if gathered is None:
+    hosts, cpus = world.gather_text(os.uname().nodename), world.gather_text(manifest.affinity())
+    if hosts is None or cpus is None:
         return {}
-    hosts, cpus = zip(*gathered, strict=True)
     return {
-        "hosts": list(hosts),
-        "cpus": list(cpus),
+        "hosts": hosts,
+        "cpus": cpus,
         "cores": world.cores,
         "crowded": world.crowded,
         "allowance": None if least == 1 << 62 else least,

@@ -58,24 +58,25 @@ class Sweep:
         try:
             for index, seconds in agenda.steps():
                 number = len(journal.visits[index])
-                self._world.command((index, number, int(seconds * 1e9)))
-                visit = self._visit(index, number).carry_out(seconds)
+                iterations = agenda.iterations(index, seconds)
+                self._world.command((index, number, int(seconds * 1e9), iterations))
+                visit = self._visit(index, number).carry_out(seconds, iterations)
                 self._begin(BETWEEN, 0)
                 journal.append({"cell": index, "round": number, "session": journal.session, **visit})
                 watch(index)
         except DiskError:
-            self._world.command((_STOP, 0, 0))
+            self._world.command((_STOP, 0, 0, 0))
             raise
-        self._world.command((_STOP, 0, 0))
+        self._world.command((_STOP, 0, 0, 0))
 
     def follow(self) -> None:
         """Visit what rank 0 says, on every other rank."""
         while True:
             self._begin(BETWEEN, 0)
-            index, number, nanoseconds = self._world.command((0, 0, 0))
+            index, number, nanoseconds, iterations = self._world.command((0, 0, 0, 0))
             if index == _STOP:
                 return
-            self._visit(index, number).carry_out(nanoseconds / 1e9)
+            self._visit(index, number).carry_out(nanoseconds / 1e9, iterations)
 
     def _visit(self, index: int, number: int) -> Visit:
         self._begin(index, number)

@@ -16,14 +16,13 @@ from commbench.backends.base import AUTO, Backend, Call, Plan, Selection
 from commbench.backends.world import World
 from commbench.errors import Rejected
 from commbench.measure import compiled, timing
-from commbench.measure.agenda import Effort
+from commbench.measure.agenda import Effort, fitting
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.verify import POISON, Checker, neutral, probes
 from commbench.results.record import FAILED, OK, REJECTED, SUBSTITUTED, WRONG
 from commbench.results.stats import median, quantile
 
-FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000
 KEPT_SAMPLES = 128  # samples of a visit that the journal keeps, evenly over its time
 
 
@@ -58,8 +57,11 @@ class Visit:
         self._wrong = 0
         self._selection: Selection | None = None
 
-    def carry_out(self, seconds: float) -> dict[str, Any]:
-        """Time iterations for about `seconds`; return what the journal keeps of the visit, whole on rank 0 only."""
+    def carry_out(self, seconds: float, iterations: int) -> dict[str, Any]:
+        """Time so many iterations, or as many as fit into `seconds` where that is 0.
+
+        Return what the journal keeps of the visit, whole on rank 0 only.
+        """
         begin = perf_counter()
         kept: dict[str, Any] = {}
         # Control traffic stays outside the contexts: it must not run with a forced algorithm, which need not suit it.
@@ -74,12 +76,15 @@ class Visit:
                 self._check(plan, self._salts_before[1:])
                 self._fill()
                 taken = self._warm_up(plan)
-            iterations = self._iterations(taken, seconds)
+            iterations = iterations or self._fitting(taken, seconds)
             mine, kept["loop"] = np.zeros(iterations), timing.PLAIN
             with self._guarded():
+                started = perf_counter()
                 mine, kept["loop"] = self._time(plan, iterations)
+                kept["pace_us"] = round((perf_counter() - started) / iterations * 1e6, 3)
             merged = self._world.merge(mine, self._effort.average)
             with self._guarded():
+                self._check_timed(iterations)
                 self._check(plan, self._salts_after)
             self._agree(kept)
             if kept["status"] == OK and self._world.rank == 0:
@@ -141,23 +146,23 @@ class Visit:
             plan.runs[i % len(plan.runs)]()
         return perf_counter() - begin
 
-    def _iterations(self, taken: float, seconds: float) -> int:
-        """Return how many iterations fit into `seconds` by the slowest rank's warm-up, or as many as were asked for."""
-        if self._effort.iterations:
-            return self._effort.iterations
+    def _fitting(self, taken: float, seconds: float) -> int:
+        """Return how many iterations fit into `seconds` by the slowest rank's warm-up."""
         (slowest,) = self._world.largest(max(1, int(taken * 1e9)))
-        return max(FEWEST_ITERATIONS, min(MOST_ITERATIONS, int(seconds * 1e9 / slowest)))
+        return fitting(slowest / 1e9, seconds)
 
     def _time(self, plan: Plan, iterations: int) -> tuple[Any, str]:
-        """Return each iteration's seconds on this rank and the loop's name; check what the last iteration left."""
+        """Return each iteration's seconds on this rank, and the loop's name."""
         native = plan.native() if self._compile_loop else None
         if native is None:
-            taken = timing.durations(self._effort.method, plan.runs, self._backend.barrier(), iterations)
-        else:
-            taken = compiled.durations(self._effort.method, native, iterations)
+            barrier = self._backend.barrier()
+            return timing.durations(self._effort.method, plan.runs, barrier, iterations), timing.PLAIN
+        return compiled.durations(self._effort.method, native, iterations), compiled.COMPILED
+
+    def _check_timed(self, iterations: int) -> None:
+        """Check what the last timed iteration left; in place there is nothing to tell by."""
         if self._effort.check and not self._layout.shared:
             self._wrong += self._checker.wrong(self._slots[(iterations - 1) % len(self._slots)][1], self._timed_salt)
-        return taken, timing.PLAIN if native is None else compiled.COMPILED
 
     def _agree(self, kept: dict[str, Any]) -> None:
         """Set status, reason and wrong elements by what all ranks saw so far."""

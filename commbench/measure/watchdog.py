@@ -174,7 +174,7 @@ class Board:
         self._start = _HEADER + world.node_rank * _ROW
         self._rank = world.rank
         self.at(-1, 0)
-        world.share_on_node("")  # all have it open
+        world.meet_on_node()  # all have it open
         if world.node_rank == 0:
             os.unlink(path)
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -200,7 +201,5 @@ def _command(pid: int) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it may end by itself
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it ended by itself
