@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 
 from commbench.errors import UsageError
 
@@ -17,12 +18,13 @@ def parse_size(text: str, what: str = "a size") -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{what} is a number of bytes, with K, M, G or T behind it if need be (64K, 1M), not {text!r}")
-    size = float(match["number"]) * _BINARY[match["prefix"].upper()]
+    whole, _, decimals = match["number"].partition(".")
+    size, rest = divmod(int(whole + decimals) * _BINARY[match["prefix"].upper()], 10 ** len(decimals))
     if size > LARGEST:
         raise UsageError(f"{what} is at most 2^62 bytes (4194304T), not {text!r}")
-    if size != int(size):
+    if rest:
         raise UsageError(f"{what} is a whole number of bytes, not {text!r}")
-    return int(size)
+    return size
 
 
 def format_size(size: int) -> str:
@@ -35,24 +37,30 @@ def format_size(size: int) -> str:
 
 
 def approximate_size(size: float) -> str:
-    """Return `size` bytes with three digits for a person to read: 1536 is "1.50 KiB"."""
+    """Return `size` bytes with about three digits for a person to read: 1536 is "1.5 KiB"."""
     for prefix in "TGMK":
         unit = _BINARY[prefix]
         if size >= unit:
-            return f"{size / unit:.3g} {prefix}iB"
+            return f"{size / unit:.3g} {prefix}iB" if size < 1000 * unit else f"{size / unit:.0f} {prefix}iB"
     return f"{size:.0f} B"
 
 
-def parse_number(text: str, what: str, *, least: float = 0.0, whole: bool = False) -> float:
+def parse_number(text: str, what: str, *, least: float = 0.0) -> float:
     """Return the finite number that `text` holds, at least `least`; `what` names it in the error."""
-    kind = "a whole number" if whole else "a number"
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        raise UsageError(f"{what} is {kind}, not {text!r}") from None
-    if not math.isfinite(value) or value < least or (whole and value != int(value)):
-        raise UsageError(f"{what} is {kind} of at least {least:g}, not {text!r}")
-    return value
+        if math.isfinite(value) and value >= least:
+            return value
+    raise UsageError(f"{what} is a number of at least {least:g}, not {text!r}")
+
+
+def parse_whole(text: str, what: str, *, least: int = 0) -> int:
+    """Return the whole number that `text` holds, at least `least`; `what` names it in the error."""
+    with suppress(ValueError):
+        value = int(text)
+        if least <= value <= LARGEST:
+            return value
+    raise UsageError(f"{what} is a whole number of at least {least}, not {text!r}")
 
 
 def gigabytes_per_second(size: int, seconds: float) -> float:

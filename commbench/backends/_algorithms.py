@@ -25,9 +25,18 @@ _CANONICAL = {
     "collnetchain": "collnet_chain",
     "nvlstree": "nvls_tree",
 }
-# What no library here may offer, but a user may ask for on any.
+# What a user may ask for of any library and collective: a row says where it does not exist. A name that is not here is
+# most likely a slip.
 KNOWN = frozenset(
-    {"auto", "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat"} | {*_CANONICAL.values()}
+    (
+        *("auto", "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat", "smp", "nonblocking"),
+        *("linear", "linear_sync", "linear_nb", "nonoverlapping", "segmented_ring", "chain", "pipeline", "sparbit"),
+        *("recursive_doubling", "recursive_halving", "recursive_multiplying", "recexch", "recexch_doubling"),
+        *("recexch_halving", "rabenseifner", "k_rabenseifner", "bruck", "k_bruck", "neighbor_exchange", "two_rank"),
+        *("binary_tree", "split_binary_tree", "pipelined_tree", "binary", "in_order_binary", "binomial", "knomial"),
+        *("scatter_allgather", "scatter_allgather_ring", "butterfly", "noncommutative", "scattered", "pairwise"),
+        "pairwise_sendrecv_replace",
+    )
 )
 
 

@@ -26,8 +26,11 @@ class Situation(NamedTuple):
 
     @property
     def segment_count(self) -> int:
-        """Elements of one segment: the whole message where it is not segmented."""
-        return max(1, self.segment // self.call.itemsize) if self.segment else self.call.count
+        """Elements of one segment, rounded as COLL_BASE_COMPUTED_SEGCOUNT does; all where it is not cut."""
+        if not self.call.itemsize <= self.segment < self.call.itemsize * self.call.count:
+            return self.call.count
+        whole, rest = divmod(self.segment, self.call.itemsize)
+        return whole + (rest > self.call.itemsize // 2)
 
 
 class Rule(NamedTuple):

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from commbench.errors import unknown_name
+from commbench.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -165,9 +165,12 @@ def find(name: str) -> type[Backend]:
         raise unknown_name("backend", name, names())
     try:
         module = importlib.import_module(name if "." in name else f"commbench.backends.{name}")
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(error.name + ".")):
+    except (ModuleNotFoundError, TypeError, ValueError) as error:
+        missing = getattr(error, "name", None) or name
+        if name == missing or name.startswith(missing + "."):
             raise unknown_name("backend", name, names()) from None
         raise
+    if not hasattr(module, "Backend"):
+        raise UsageError(f"a backend is a module with a class Backend in it, and {name} has none")
     backend: type[Backend] = module.Backend
     return backend

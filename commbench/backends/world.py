@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from commbench import cgroup
 from commbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,13 +79,9 @@ def _affinity() -> set[int]:
 
 
 def _quota() -> int:
-    """Return the cores that the control group's quota amounts to, a very large number without one."""
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return max(1, round(int(quota) / int(period)))
-    except (OSError, ValueError):
-        return 1 << 30
+    """Return the cores that control groups allow, a very large number where they do not say."""
+    quota = cgroup.cores()
+    return 1 << 30 if quota is None else max(1, round(quota))
 
 
 class World:

@@ -47,11 +47,21 @@ class Agenda:
     def __init__(self, cells: list[Cell], journal: Journal, effort: Effort) -> None:
         self._cells, self._journal, self._effort = cells, journal, effort
         self._begin = perf_counter()
+        self._cut: dict[int, str] = {}  # cells passed over, and why
         self._algorithms = list(dict.fromkeys((cell.algorithm, cell.protocol) for cell in cells))
 
     def steps(self) -> Iterator[tuple[int, float]]:
         """Yield (cell, seconds of timed iterations that the visit should take)."""
-        yield from self._first_pass()
+        for auto, others in ((AUTO_SHARE, FIRST_PASS_SHARE), (1.0, 1.0)):  # what is left is for what was cut at first
+            yield from self._first_pass(auto, others)
+            yield from self._rounds()
+        for index, reason in self._cut.items():
+            number = len(self._journal.visits[index])
+            about = {"cell": index, "round": number, "session": self._journal.session}
+            self._journal.append({**about, "status": NOT_MEASURED, "reason": reason})
+
+    def _rounds(self) -> Iterator[tuple[int, float]]:
+        """Yield the cells that another visit would refine, round after round."""
         while True:
             left = [index for index in range(len(self._cells)) if self.unfinished(index)]
             if not left or self._spent() >= 1:
@@ -96,19 +106,19 @@ class Agenda:
         """Return the seconds that the budget still allows, None without one."""
         return max(0.0, (1 - self._spent()) * self._effort.budget) if self._effort.budget else None
 
-    def _first_pass(self) -> Iterator[tuple[int, float]]:
-        """Yield each cell that has no good visit yet; pass over what would take too long."""
-        others = {cell.algorithm for cell in self._cells if cell.status == PLANNED} - {AUTO}
+    def _first_pass(self, auto: float, others: float) -> Iterator[tuple[int, float]]:
+        """Yield each cell that has no good visit yet, as far as these shares of the budget go."""
+        if not any(cell.status == PLANNED and cell.algorithm != AUTO for cell in self._cells):
+            auto = others
         for index in sorted(range(len(self._cells)), key=self._first_key):
-            cell, visits = self._cells[index], self._journal.visits[index]
-            if cell.status != PLANNED or not self._missing(visits):
+            cell = self._cells[index]
+            if cell.status != PLANNED or not self._missing(self._journal.visits[index]):
                 continue
-            share = AUTO_SHARE if cell.algorithm == AUTO and others else FIRST_PASS_SHARE
-            if reason := self._too_long(index, share):
-                skipped = {"cell": index, "round": len(visits), "session": self._journal.session}
-                self._journal.append(skipped | {"status": NOT_MEASURED, "reason": reason})
-                continue
-            yield index, SHORT_VISIT
+            self._cut.pop(index, None)
+            if reason := self._too_long(index, auto if cell.algorithm == AUTO else others):
+                self._cut[index] = reason
+            else:
+                yield index, SHORT_VISIT
         self._journal.write_records()
 
     def _missing(self, visits: list[dict[str, Any]]) -> bool:
@@ -148,7 +158,7 @@ class Agenda:
             return ""
         left = (share - self._spent()) * self._effort.budget
         if left <= 0:
-            return f"the first pass had its part of the budget of {self._effort.budget:g} s"
+            return f"the budget of {self._effort.budget:g} s was spent on other cells"
         cell = self._cells[index]
         smaller = [
             (other.size, visits[0]["seconds"])
@@ -158,7 +168,7 @@ class Agenda:
         if smaller:
             foreseen = foresee(sorted(smaller), cell.size)
             if foreseen > left or (self._effort.max_seconds and foreseen > self._effort.max_seconds):
-                return f"a visit was foreseen to take {foreseen:.1f} s, and {left:.1f} s were left for the first pass"
+                return f"a visit was foreseen to take {foreseen:.1f} s, and {left:.1f} s of the budget were left for it"
         return ""
 
 

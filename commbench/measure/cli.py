@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from commbench.backends import world as worlds
@@ -18,7 +20,7 @@ from commbench.measure.plan import REDOPS
 from commbench.measure.run import Options, run
 from commbench.measure.screen import FORMATS
 from commbench.measure.timing import METHODS
-from commbench.units import parse_number, parse_size
+from commbench.units import parse_number, parse_size, parse_whole
 
 AVERAGES = ("rank0", "mean", "min", "max")  # by nccl-tests' numbers of -a
 DEFAULT_BUDGET = 120.0
@@ -128,54 +130,61 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
 def read(collective: Collective, arguments: Sequence[str]) -> Options:
     """Understand the command line; raise UsageError on the first thing that cannot be."""
     raw = parser(collective).parse_args(arguments)
-    smallest = parse_size(raw.minbytes or DEFAULT_SMALLEST, "-b")
-    largest = parse_size(raw.maxbytes, "-e") if raw.maxbytes else None
+    bare = vars(parser(collective).parse_args([]))
+    largest = None if raw.maxbytes is None else _size(raw.maxbytes, "-e")
+    smallest = _size(DEFAULT_SMALLEST if raw.minbytes is None else raw.minbytes, "-b")
     if largest is not None and raw.minbytes is None:
         smallest = min(smallest, largest)
-    if smallest < 1:
-        raise UsageError(f"-b is a size of at least 1 byte, not {raw.minbytes!r}")
     if largest is not None and largest < smallest:
         raise UsageError(f"-b must not be above -e, but {raw.minbytes} is above {raw.maxbytes}")
-    if raw.stepfactor and raw.stepbytes:
+    if raw.stepfactor is not None and raw.stepbytes is not None:
         raise UsageError("-f and -i exclude each other: sizes grow by a factor or by a step")
-    factor = parse_number(raw.stepfactor or DEFAULT_FACTOR, "-f")
-    if factor <= 1:
-        raise UsageError(f"-f is a factor above 1, not {raw.stepfactor}")
-    step = parse_size(raw.stepbytes, "-i") if raw.stepbytes else None
-    if step is not None and step < 1:
-        raise UsageError(f"-i is a step of at least 1 byte, not {raw.stepbytes!r}")
-    names = list(DTYPES) if raw.datatype == "all" else [find_dtype(name).name for name in _names(raw.datatype, "-d")]
-    iterations = int(parse_number(raw.iters, "-n", least=1, whole=True)) if raw.iters else None
-    rounds = raw.rounds or (str(FEW_ROUNDS) if iterations else "")
-    budget = raw.budget or ("0" if iterations else str(DEFAULT_BUDGET))
+    iterations = None if raw.iters is None else parse_whole(raw.iters, "-n", least=1)
+    few = FEW_ROUNDS if iterations else None
+    budget = None if iterations else DEFAULT_BUDGET
+    if raw.budget is not None:
+        budget = parse_number(raw.budget, "--budget") or None
     inplace = raw.inplace or ("both" if raw.format == "nccl-tests" else "out")
     plan = {
         "smallest": smallest,
         "largest": largest,
-        "factor": factor,
-        "step": step,
-        "dtypes": list(dict.fromkeys(names)),
+        "factor": _factor(DEFAULT_FACTOR if raw.stepfactor is None else raw.stepfactor),
+        "step": None if raw.stepbytes is None else _size(raw.stepbytes, "-i"),
+        "dtypes": list(dict.fromkeys(find_dtype(name).name for name in _names(raw.datatype, "-d", DTYPES))),
         "redops": _redops(getattr(raw, "op", "sum")),
-        "algorithms": [] if raw.algo == "all" else [name.lower() for name in _names(raw.algo, "--algo")],
+        "algorithms": _names(raw.algo, "--algo", ()),
         "inplace": {"out": [False], "in": [True], "both": [False, True]}[inplace],
-        "root": int(parse_number(getattr(raw, "root", "0"), "-r", whole=True)),
+        "root": parse_whole(getattr(raw, "root", "0"), "-r"),
         "method": raw.method,
         "iterations": iterations,
-        "warmup": int(parse_number(raw.warmup_iters, "-w", whole=True)),
+        "warmup": parse_whole(raw.warmup_iters, "-w"),
         "average": AVERAGES[_choice(raw.average, "-a", len(AVERAGES))],
         "check": bool(_choice(raw.check, "-c", 2)),
-        "rounds": int(parse_number(rounds, "--rounds", least=1, whole=True)) if rounds else None,
+        "rounds": few if raw.rounds is None else parse_whole(raw.rounds, "--rounds", least=1),
         "precision": parse_number(raw.precision, "--precision"),
         "max_seconds": parse_number(raw.max_seconds, "--max-seconds") or None,
-        "budget": parse_number(budget, "--budget") or None,
-        "seed": int(parse_number(raw.seed, "--seed", whole=True)),
+        "budget": budget,
+        "seed": parse_whole(raw.seed, "--seed"),
     }
     timeout = parse_number(raw.timeout, "-T", least=1)
-    bare = vars(parser(collective).parse_args([]))
     given = frozenset(_FIELDS[flag] for flag, value in vars(raw).items() if value != bare[flag] and flag in _FIELDS)
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
     return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout)
+
+
+def _size(text: str, flag: str) -> int:
+    size = parse_size(text, flag)
+    if size < 1:
+        raise UsageError(f"{flag} is a size of at least 1 byte, not {text!r}")
+    return size
+
+
+def _factor(text: str) -> float:
+    with suppress(ValueError):
+        if 1 < float(text) < math.inf:
+            return float(text)
+    raise UsageError(f"-f is a factor above 1, not {text!r}")
 
 
 _FIELDS = {  # flag: the field of Options.plan that it sets
@@ -201,19 +210,20 @@ _FIELDS = {  # flag: the field of Options.plan that it sets
 }
 
 
-def _names(text: str, flag: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
+def _names(text: str, flag: str, every: Iterable[str]) -> list[str]:
+    """Return the names in a list, each once and in small letters; `every` is what "all" stands for."""
+    names = [name.strip().lower() for name in text.split(",")]
     if not all(names):
         raise UsageError(f"{flag} is a list of names with commas between them, not {text!r}")
-    return names
+    return list(every) if names == ["all"] else list(dict.fromkeys(names))
 
 
 def _redops(text: str) -> list[str]:
-    names = list(REDOPS) if text == "all" else [name.lower() for name in _names(text, "-o")]
+    names = _names(text, "-o", REDOPS)
     for name in names:
         if name not in REDOPS:
             raise unknown_name("reduction", name, REDOPS)
-    return list(dict.fromkeys(names))
+    return names
 
 
 def _choice(text: str, flag: str, choices: int) -> int:

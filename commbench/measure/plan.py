@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
-from commbench.backends._algorithms import KNOWN
+from commbench.backends._algorithms import KNOWN, canonical
 from commbench.backends.base import AUTO, Algorithm, Backend, Call
 from commbench.errors import UsageError, unknown_name
 from commbench.measure.buffers import layout
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
-from commbench.results.record import NOT_APPLICABLE
+from commbench.results.record import NOT_APPLICABLE, NOT_MEASURED
 from commbench.units import approximate_size, format_size
 
 PLANNED = "planned"
 REDOPS = ("sum", "prod", "min", "max", "avg")
-_LARGEST_DEFAULT = 8 << 30
+LARGEST_DEFAULT = 8 << 30
+_MOST_CELLS = 100_000
+_TOO_LARGE = "it would take more than half of the free memory"
 _DEFAULT_SHARE = 2  # the default range takes at most half of the memory there is
 
 
@@ -102,7 +105,7 @@ def resolve_algorithms(backend: Backend, collective: Collective, asked: Sequence
     for name in asked:
         algorithm = names.get(name) or natives.get(name)
         if algorithm is None:
-            if name not in KNOWN:
+            if canonical(name) not in KNOWN:
                 raise unknown_name("algorithm", name, [*KNOWN, *names])
             reason = f"{backend.library} has no {name} {collective.title}; it has {', '.join(names)}"
             algorithm = Algorithm(name, name, refusal=reason)
@@ -122,17 +125,19 @@ def build(
     """
     if collective.rooted and request.root >= n:
         raise UsageError(f"-r names a rank below the number of ranks ({n}), not {request.root}")
-    notes: list[str] = []
-    largest = _largest(request, collective, backend, n, allowance, notes)
+    notes: dict[str, None] = {}  # in order, each once
+    fits = _fitting_size(request, collective, backend, n, allowance, notes)
     algorithms = resolve_algorithms(backend, collective, request.algorithms, n)
     if n == 1:
-        notes.append("one rank: nothing is sent, and only auto runs")
+        notes["one rank: nothing is sent, and only auto runs"] = None
     redops: Sequence[str | None] = request.redops if collective.reduces else (None,)
     if "avg" in redops:
-        notes.append(f"avg: {backend.name} sums, then scales; both are inside the timing")
-    cells = []
+        notes[f"avg: {backend.name} sums, then scales; both are inside the timing"] = None
+    cells: list[Cell] = []
     for dtype in request.dtypes:
-        grid = _grid(request, collective, DTYPES[dtype].itemsize, n, largest, notes)
+        grid = _grid(request, collective, DTYPES[dtype].itemsize, n, notes)
+        if len(cells) + len(grid) * len(redops) * len(request.inplace) * len(algorithms) > _MOST_CELLS:
+            raise UsageError(f"a sweep has at most {_MOST_CELLS} cells: take a larger step or fewer kinds")
         for redop in redops:
             for inplace in request.inplace:
                 for size, count in grid:
@@ -141,9 +146,14 @@ def build(
                             *(algorithm.name, algorithm.native, algorithm.protocol, dtype, redop),
                             *(request.root if collective.rooted else None, size, count, inplace),
                         )
-                        refusal = algorithm.refusal or backend.refusal(cell.call(collective))
-                        cells.append(_refused(cell, refusal) if refusal else cell)
-    return cells, notes
+                        if refusal := algorithm.refusal or backend.refusal(cell.call(collective)):
+                            cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
+                        elif fits is not None and size > fits:
+                            cell = replace(
+                                cell, status=NOT_MEASURED, reason="it would take more than half of the free memory"
+                            )
+                        cells.append(cell)
+    return cells, list(notes)
 
 
 def memory(call: Call, backend: Backend, n: int) -> int:
@@ -153,68 +163,57 @@ def memory(call: Call, backend: Backend, n: int) -> int:
     return arenas + call.collective.size_blocks(n) * call.count * call.itemsize
 
 
-def _refused(cell: Cell, reason: str) -> Cell:
-    return replace(cell, status=NOT_APPLICABLE, reason=reason)
-
-
 def _grid(
-    request: Request, collective: Collective, itemsize: int, n: int, largest: int, notes: list[str]
+    request: Request, collective: Collective, itemsize: int, n: int, notes: dict[str, None]
 ) -> list[tuple[int, int]]:
     """Return (size, count) of each size asked for, as far as whole elements for every rank allow; no size twice."""
     share = itemsize * collective.size_blocks(n)
+    largest = max(request.smallest, LARGEST_DEFAULT) if request.largest is None else request.largest
     grid: dict[int, int] = {}
-    for asked in sizes(request.smallest, largest, request.factor, request.step):
+    for asked in islice(sizes(request.smallest, largest, request.factor, request.step), _MOST_CELLS + 1):
         count = max(1, asked // share)
         grid[count * share] = count
-    if request.largest is not None and request.step is None and asked < request.largest:
-        notes.append(
-            f"sizes end at {format_size(asked)}: {request.factor:g} times that is above {format_size(largest)}"
-        )
+    if request.largest is not None and request.step is None and asked < largest:
+        notes[f"sizes end at {format_size(asked)}: the next one would be above -e {format_size(largest)}"] = None
     smallest = min(grid)
     if smallest > request.smallest:
-        note = (
-            f"sizes below {format_size(smallest)} are raised to it: {n} ranks need an element of {itemsize} B each"
-            if collective.size_blocks(n) > 1
-            else f"sizes below {format_size(smallest)} are raised to it: one element"
-        )
-        notes.append(note)
+        why = f"{n} ranks need an element of {itemsize} B each" if collective.size_blocks(n) > 1 else "one element"
+        notes[f"sizes below {format_size(smallest)} are raised to it: {why}"] = None
     return list(grid.items())
 
 
-def _largest(
-    request: Request, collective: Collective, backend: Backend, n: int, allowance: int | None, notes: list[str]
-) -> int:
+def _fitting_size(
+    request: Request, collective: Collective, backend: Backend, n: int, allowance: int | None, notes: dict[str, None]
+) -> int | None:
+    """Return the largest size of the default range that fits, None where all do; refuse an explicit one beyond."""
     itemsize = max(DTYPES[dtype].itemsize for dtype in request.dtypes)
-    place = request.inplace[0]
+    redop = request.redops[0] if collective.reduces else None
 
     def need(size: int) -> int:
         count = max(1, size // (itemsize * collective.size_blocks(n)))
-        redop = request.redops[0] if collective.reduces else None
+        algorithm = Algorithm(AUTO, AUTO)
         call = Call(
-            collective, Algorithm(AUTO, AUTO), request.dtypes[0], itemsize, redop, count, request.root % n, place
+            collective, algorithm, request.dtypes[0], itemsize, redop, count, request.root % n, request.inplace[0]
         )
         return memory(call, backend, n)
 
+    if allowance is None:
+        return None
     if request.largest is not None:
-        if allowance is not None and need(request.largest) > allowance:
+        if need(request.largest) > allowance:
             raise UsageError(
                 f"-e {format_size(request.largest)} does not fit the memory: a rank needs "
                 f"{approximate_size(need(request.largest))}, and {approximate_size(allowance)} is free for each rank "
                 "of the fullest node; lower -e or start fewer ranks a node"
             )
-        return request.largest
-    return _cut(request, need, allowance, notes)
-
-
-def _cut(request: Request, need: Callable[[int], int], allowance: int | None, notes: list[str]) -> int:
-    """Return the largest size of the default range: as far as half of the free memory goes."""
-    largest = request.smallest
-    for size in sizes(request.smallest, max(request.smallest, _LARGEST_DEFAULT), request.factor, request.step):
-        if allowance is not None and need(size) > allowance // _DEFAULT_SHARE:
-            notes.append(
-                f"sizes from {format_size(size)} on are left out: a rank would need {approximate_size(need(size))}, "
-                f"more than half of the {approximate_size(allowance)} that are free for it (-e SIZE asks for more)"
-            )
-            break
-        largest = size
-    return largest
+        return None
+    fits = request.smallest
+    for size in sizes(request.smallest, max(request.smallest, LARGEST_DEFAULT), request.factor, request.step):
+        if need(size) > allowance // _DEFAULT_SHARE:
+            notes[
+                f"sizes from {format_size(size)} on are cut: a rank would need {approximate_size(need(size))}, more "
+                f"than half of the {approximate_size(allowance)} that are free for it (-e SIZE asks for more)"
+            ] = None
+            return fits
+        fits = size
+    return None

@@ -18,6 +18,7 @@ from commbench.measure.dtypes import DTYPES
 from commbench.measure.plan import PLANNED, Cell
 from commbench.measure.visit import Visit
 from commbench.results.journal import Journal
+from commbench.results.record import OK
 
 _STOP = -1
 BETWEEN = -1  # no cell: what a rank is at between two visits
@@ -59,26 +60,28 @@ class Sweep:
             for index, seconds in agenda.steps():
                 number = len(journal.visits[index])
                 iterations = agenda.iterations(index, seconds)
-                self._world.command((index, number, int(seconds * 1e9), iterations))
-                visit = self._visit(index, number).carry_out(seconds, iterations)
+                first = not any(visit["status"] == OK for visit in journal.visits[index])
+                self._world.command((index, number, int(seconds * 1e9), iterations, first))
+                visit = self._visit(index, number, first).carry_out(seconds, iterations)
                 self._begin(BETWEEN, 0)
                 journal.append({"cell": index, "round": number, "session": journal.session, **visit})
                 watch(index)
         except DiskError:
-            self._world.command((_STOP, 0, 0, 0))
+            self._world.command((_STOP, 0, 0, 0, 0))
             raise
-        self._world.command((_STOP, 0, 0, 0))
+        self._world.command((_STOP, 0, 0, 0, 0))
 
     def follow(self) -> None:
         """Visit what rank 0 says, on every other rank."""
         while True:
             self._begin(BETWEEN, 0)
-            index, number, nanoseconds, iterations = self._world.command((0, 0, 0, 0))
+            index, number, nanoseconds, iterations, first = self._world.command((0, 0, 0, 0, 0))
             if index == _STOP:
                 return
-            self._visit(index, number).carry_out(nanoseconds / 1e9, iterations)
+            self._visit(index, number, bool(first)).carry_out(nanoseconds / 1e9, iterations)
 
-    def _visit(self, index: int, number: int) -> Visit:
+    def _visit(self, index: int, number: int, first: bool) -> Visit:
         self._begin(index, number)
+        warmup = self._effort.warmup if first else 0
         call = self._calls[index]
-        return Visit(self._world, self._backend, self._arenas, call, self._effort, number, self._compile_loop)
+        return Visit(self._world, self._backend, self._arenas, call, self._effort, number, warmup, self._compile_loop)

@@ -8,10 +8,12 @@ another *salt*, hence other data and another prime, and results are poisoned bef
 What makes a wrong contribution visible in a single element:
 - moved data: unsigned integers of the element's width, different on every rank;
 - sum: integers so small that the sum is exact in the type in any order (Σ|x| <= 2^p for p bits of precision), yet
-  so large that a reduction in a narrower type rounds; none is zero and ranks differ. Integers wrap, and are odd;
-- prod: powers of two that cannot overflow in any order, and -1, never 1; odd integers other than 1;
+  so large that a reduction in a narrower type rounds; none is zero. Integers wrap, and are odd. With more ranks than
+  2^p (256 for bfloat16) some sit out at an element, other ones at the next;
+- prod: powers of two of either sign that cannot overflow in any order, never 1; odd integers other than 1;
 - min, max: one rank holds the extreme of an element, the next rank that of the next one.
-  A message of fewer elements than ranks is checked several times (`probes`), so that the extreme moves on.
+  A message of fewer elements than ranks is checked several times (`probes`), so that the extreme moves on; with very
+  many ranks it takes several visits until each had its turn.
 So floats are compared exactly; only `avg` has a tolerance: the exact sum, scaled, is off by a rounding or two.
 """
 
@@ -42,7 +44,7 @@ def probes(redop: str | None, count: int, n: int) -> int:
 
     One, but for min and max: there only the rank that holds an element's extreme shows in it.
     """
-    return min(MOST_PROBES, max(1, -(-n // count))) if redop in ("min", "max") else 1
+    return min(MOST_PROBES, -(-n // min(count, min(PERIODS)))) if redop in ("min", "max") else 1
 
 
 class Checker:
@@ -104,38 +106,46 @@ class Checker:
         """
         period = PERIODS[salt % len(PERIODS)]
         step = self.count % period or 1  # blocks differ even where the count is a multiple of the period
-        places = (blocks[:, None] * step + np.arange(min(self.count, period))) % period
-        noise = _mix(places.astype(np.uint64) + np.uint64(salt << 20))
+        window = min(self.count, period)
+        places = (blocks[:, None] * step + np.arange(window)) % period
+        here = places.astype(np.uint64) + np.uint64(salt << 20)
         rank = ranks[:, None].astype(np.uint64)
         if self.redop is None:
-            return (noise + rank * np.uint64(0x9E37)).astype(f"uint{8 * self.dtype.itemsize}")
+            # Ranks differ at every place, as far as the type has values; beyond, it is up to chance.
+            bits = np.uint64(8 * self.dtype.itemsize)
+            group = rank >> bits if bits < 64 else np.uint64(0)
+            return (_mix(here + (group << np.uint64(40))) + rank * np.uint64(0x9E37)).astype(f"uint{bits}")
+        noise = _mix(here + (rank << np.uint64(40)))
         if self.redop in ("min", "max"):
-            owner = (places + salt * self.count) % self.n == ranks[:, None]
-            level = np.where(owner, 100 + noise % np.uint64(20), (noise + rank * np.uint64(7)) % np.uint64(89))
-            signed = level.astype(np.int64) if self.redop == "max" else 120 - level.astype(np.int64)
-            return signed.astype(np.float64 if self.dtype.is_float else self.dtype.storage)
-        if self.redop == "prod":
-            return self._factors(noise, rank)
-        return self._terms(noise, rank)
+            owner = (places + salt * window) % self.n == ranks[:, None]
+            level = np.where(owner, 100 + noise % np.uint64(20), noise % np.uint64(89)).astype(np.int64)
+            level = level if self.redop == "max" else 120 - level
+            return level.astype(np.float64 if self.dtype.is_float else self.dtype.storage)
+        return self._factors(noise, rank) if self.redop == "prod" else self._terms(noise)
 
-    def _terms(self, noise: Array, rank: Array) -> Array:
+    def _terms(self, noise: Array) -> Array:
+        """Return what is summed."""
         if not self.dtype.is_float:
-            return (np.uint64(2) * (noise + rank * np.uint64(0x9E37)) + np.uint64(1)).astype(self.dtype.storage)
-        largest = 2**self.dtype.exact_bits // self.n
+            return (noise | np.uint64(1)).astype(self.dtype.storage)
+        most = 2**self.dtype.exact_bits
+        largest = most // self.n
         if not largest:  # more ranks than the type can count: some sit out, others at the next element
-            active = (noise + rank) % np.uint64(-(-self.n // 2**self.dtype.exact_bits)) == 0
-            return np.where(active, 1.0, 0.0)
-        shifted = ((noise + rank * np.uint64(0x9E37)) % np.uint64(2 * largest)).astype(np.int64) - largest
+            return np.where(noise % np.uint64(-(-self.n // most)) == 0, 1.0, 0.0)
+        shifted = (noise % np.uint64(2 * largest)).astype(np.int64) - largest
         return np.where(shifted >= 0, shifted + 1, shifted).astype(np.float64)
 
     def _factors(self, noise: Array, rank: Array) -> Array:
+        """Return what is multiplied."""
         if not self.dtype.is_float:
-            odd = (np.uint64(2) * (noise + rank * np.uint64(0x9E37)) + np.uint64(1)).astype(self.dtype.storage)
+            odd = (noise | np.uint64(1)).astype(self.dtype.storage)
             return np.where(odd == 1, odd.dtype.type(3), odd)
-        stride = np.uint64(-(-self.n // _EXPONENTS[self.dtype.name]))  # 1 unless the product could overflow
-        exponent = ((noise + rank) % np.uint64(3)).astype(np.int64) - 1
+        room = _EXPONENTS[self.dtype.name]
+        reach = max(1, min(8, room // self.n))
+        exponent = (noise % np.uint64(2 * reach + 1)).astype(np.int64) - reach
+        stride = np.uint64(-(-self.n // room))  # 1 unless the product could overflow
         exponent = np.where(rank % stride == 0, exponent, 0)
-        return np.where(exponent == 0, -1.0, np.exp2(exponent.astype(np.float64)))
+        negative = (exponent == 0) | (noise >> np.uint64(63) == 1)
+        return np.where(negative, -1.0, 1.0) * np.exp2(exponent.astype(np.float64))
 
     def _encode(self, values: Array) -> Array:
         """Return `values` (from `_values`) in the dtype's storage."""

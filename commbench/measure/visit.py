@@ -37,6 +37,7 @@ class Visit:
         call: Call,
         effort: Effort,
         number: int,
+        warmup: int,
         compile_loop: bool,
     ) -> None:
         self._world, self._backend, self._call, self._effort = world, backend, call, effort
@@ -51,8 +52,8 @@ class Visit:
         self._salts_before = range(first, first + tries)
         self._salts_after = range(first + tries, first + 2 * tries)
         self._timed_salt = first + 2 * tries
-        fewest = 0 if effort.iterations else 1  # the last warm-up tells how many iterations fit
-        self._warmup = max(fewest, effort.warmup if number == 0 else fewest)
+        # Without a number of iterations asked for, the last warm-up tells how many fit.
+        self._warmup = warmup if effort.iterations else max(1, warmup)
         self._failed = self._rejected = ""
         self._wrong = 0
         self._selection: Selection | None = None

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from commbench.errors import DiskError, ResultsError
-from commbench.results.record import FORMAT, Record, fold
+from commbench.results.record import FORMAT, OK, Record, fold
 
 MANIFEST, VISITS, RECORDS = "manifest.json", "visits.jsonl", "records.jsonl"
+
+_Fields = tuple[tuple[str, type | tuple[type, ...]], ...]
+# What a line must hold to be a visit, and to be one that measured.
+_ALWAYS: _Fields = (("cell", int), ("status", str))
+_MEASURED: _Fields = (
+    *((name, (int, float)) for name in ("median_us", "mean_us", "min_us", "max_us")),
+    *(("iterations", int), ("samples_us", list)),
+)
 
 
 class Journal:
@@ -50,12 +58,13 @@ class Journal:
     def begin_session(self, session: dict[str, Any]) -> None:
         """Note in the manifest that another launch goes on with the run."""
         self.manifest["sessions"].append(session)
-        replace(self.folder / MANIFEST, json.dumps(self.manifest, indent=1))
+        with self._saying(MANIFEST):
+            replace(self.folder / MANIFEST, json.dumps(self.manifest, indent=1))
 
     @classmethod
     def create(cls, folder: Path, manifest: dict[str, Any]) -> Journal:
         """Make the folder of a new run; refuse one that holds a run already."""
-        if (folder / MANIFEST).exists():
+        if any((folder / name).exists() for name in (MANIFEST, VISITS, RECORDS)):
             raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -68,8 +77,11 @@ class Journal:
     def reopen(cls, folder: Path) -> Journal:
         """Open the folder of an earlier run to go on with it, past a last line that was cut short."""
         manifest = read_manifest(folder)
-        visits = list(read_visits(folder))
-        _cut_partial_line(folder / VISITS)
+        visits = list(read_visits(folder, len(manifest["plan"]["cells"])))
+        try:
+            _cut_partial_line(folder / VISITS)
+        except OSError as error:
+            raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
         return cls(folder, manifest, visits)
 
     def append(self, visit: dict[str, Any]) -> None:
@@ -155,7 +167,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_visits(folder: Path) -> Iterable[dict[str, Any]]:
+def read_visits(folder: Path, cells: int) -> Iterator[dict[str, Any]]:
     """Yield the visits of a run folder; a last line without its end was cut short and is left out."""
     path = folder / VISITS
     try:
@@ -165,8 +177,11 @@ def read_visits(folder: Path) -> Iterable[dict[str, Any]]:
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         try:
             visit = json.loads(line)
-            if not isinstance(visit["cell"], int) or not isinstance(visit["status"], str):
-                raise KeyError("cell")
+            fields = (*_ALWAYS, *_MEASURED) if visit["status"] == OK else _ALWAYS
+            if not all(isinstance(visit[name], kind) for name, kind in fields):
+                raise TypeError
+            if not 0 <= visit["cell"] < cells:
+                raise ResultsError(f"{path}:{number} speaks of cell {visit['cell']}; the plan has {cells}")
         except (ValueError, KeyError, TypeError):
             raise ResultsError(f"{path}:{number} is not a visit; remove the line to go on without it") from None
         yield visit
@@ -177,8 +192,6 @@ def read_records(folder: Path) -> list[Record]:
     manifest = read_manifest(folder)
     cells, facts = manifest["plan"]["cells"], manifest["plan"]["facts"]
     visits: list[list[dict[str, Any]]] = [[] for _ in cells]
-    for visit in read_visits(folder):
-        if not 0 <= visit["cell"] < len(cells):
-            raise ResultsError(f"{folder / VISITS} speaks of cell {visit['cell']}; the plan has {len(cells)}")
+    for visit in read_visits(folder, len(cells)):
         visits[visit["cell"]].append(visit)
     return [fold(facts, cell, those) for cell, those in zip(cells, visits, strict=True)]

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from commbench import __version__
+from commbench import __version__, cgroup
 
 # Variables are kept by prefix, never the whole environment: that holds tokens.
 _PREFIXES = (
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if name.startswith(_PREFIXES) and not any(word in name for word in _SECRET)
+        if name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET)
     }
 
 
@@ -76,16 +76,11 @@ def affinity() -> str:
 
 
 def memory_available() -> int | None:
-    """Return the bytes that new processes on this node can have: the kernel's estimate, within the cgroup's limit."""
-    found = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        top, current = _read(f"/sys/fs/cgroup/{limit}"), _read(f"/sys/fs/cgroup/{used}")
-        if top.isdigit() and current.isdigit():
-            found.append(max(0, int(top) - int(current)))
-    return min(found) if found else None
+    """Return the bytes that new processes on this node can have: the kernel's estimate, within any limits."""
+    lines = _read("/proc/meminfo").splitlines()
+    found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    left = cgroup.memory_left()
+    return min(found if left is None else [*found, left], default=None)
 
 
 def _version(package: str) -> str:

@@ -126,17 +126,17 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
         if cell["status"] == "planned":
             fields |= {"status": NOT_MEASURED, "reason": cell.get("reason") or "the run ended before it was reached"}
         return Record(**fields)
-    last = visits[-1]
-    good = [visit for visit in visits if visit["status"] == OK]
+    # What is wrong once stays wrong; else the last attempt counts, and a cut is none while there was an attempt.
     lasting = [v for v in visits if v["status"] in (WRONG, SUBSTITUTED, REJECTED)]
-    verdict = lasting[-1] if lasting else last
+    attempts = [v for v in visits if v["status"] != NOT_MEASURED]
+    verdict = (lasting or attempts or visits)[-1]
     for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop", "calls"):
         fields[name] = verdict.get(name, fields[name])
     fields["status"], fields["reason"] = verdict["status"], verdict.get("reason") or cell.get("reason") or ""
     checked = [visit["wrong"] for visit in visits if visit.get("wrong") is not None]
     fields["wrong"] = sum(checked) if checked else None
     if fields["status"] == OK:
-        times = timing(good)
+        times = timing([visit for visit in visits if visit["status"] == OK])
         algbw = cell["size"] / times.time_us / 1e3 if times.time_us else None
         fields |= dataclasses.asdict(times)
         fields["algbw"] = algbw

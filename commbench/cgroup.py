@@ -1,0 +1,55 @@
+"""The limits that a container or a batch system puts on this process: Linux control groups, version 1 and 2.
+
+A limit may stand at any level between the process's own group and the root, so all of them are looked at.
+Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = "/sys/fs/cgroup"
+_PROCESS = "/proc/self/cgroup"
+
+
+def cores(root: str = _ROOT, process: str = _PROCESS) -> float | None:
+    """Return the cores that the tightest CPU quota amounts to, or None without one."""
+    found = []
+    for folder in _folders("cpu", root, process):
+        quota, period = [*_read(folder / "cpu.max").split(), "", ""][:2]
+        if not quota:
+            quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            found.append(int(quota) / int(period))
+    return min(found, default=None)
+
+
+def memory_left(root: str = _ROOT, process: str = _PROCESS) -> int | None:
+    """Return the bytes that the tightest memory limit leaves, or None without one."""
+    found = []
+    for folder in _folders("memory", root, process):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            top, current = _read(folder / limit), _read(folder / used)
+            if top.isdigit() and current.isdigit():
+                found.append(max(0, int(top) - int(current)))
+    return min(found, default=None)
+
+
+def _folders(controller: str, root: str, process: str) -> Iterator[Path]:
+    """Yield the folders of the groups this process is in, from its own up to the root."""
+    for line in _read(Path(process)).splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = Path(root) / controllers if controllers else Path(root)
+        group = Path(path.lstrip("/"))
+        for part in (group, *group.parents):
+            yield top / part
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
