@@ -261,7 +261,7 @@ def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoRe
     code = EXIT_FAILED
     try:
         spoken = trouble if world.rank == 0 else ""
-        _agree_on_arguments(world, words, trouble)
+        _agree_on_arguments(world, [collective.name, *words], trouble)
         assert options is not None
         code = run(world, collective, options, words)
     except UsageError as error:
