@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 
 from commbench.errors import UsageError
@@ -61,6 +62,17 @@ def parse_whole(text: str, what: str, *, least: int = 0) -> int:
         if least <= value <= LARGEST:
             return value
     raise UsageError(f"{what} is a whole number of at least {least}, not {text!r}")
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers as ranges, in rising order: 0, 1, 2, 8 are "0-2,8"."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in parts)
 
 
 def gigabytes_per_second(size: int, seconds: float) -> float:

@@ -127,8 +127,8 @@ class Backend(Protocol):
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
 
-    def refusal(self, call: Call) -> str:
-        """Return why `call` does not exist in this library, or nothing."""
+    def refusal(self, call: Call, n: int) -> str:
+        """Return why `call` among `n` ranks does not exist in this library, or nothing."""
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         """Return the blocks at which input and output begin in one buffer, or None where they have one each."""

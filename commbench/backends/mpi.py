@@ -56,7 +56,7 @@ class Backend:
         vendor, version = self._mpi.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self.library_file = _mpi_t.library_file()
-        self._base = self._comm = world.mpi.COMM_WORLD.Dup()
+        self._base = self._comm = world.comm.Dup()
         self._base.Set_errhandler(self._mpi.ERRORS_RETURN)
         self._size: int = self._base.Get_size()
         self._selected: Algorithm | None = None
@@ -88,7 +88,7 @@ class Backend:
             found.setdefault(algorithm.name, algorithm)
         return list(found.values())
 
-    def refusal(self, call: Call) -> str:
+    def refusal(self, call: Call, n: int) -> str:
         """Return why the library cannot carry out `call`, as far as that is known before the attempt."""
         if call.inplace and call.collective.mpi == "Bcast":
             return "MPI_Bcast has one buffer on each rank: see the row out of place"
@@ -101,7 +101,7 @@ class Backend:
             return ""
         name = f"coll_tuned_{call.collective.mpi.lower()}_algorithm_segmentsize"
         segment = self._variables.read(name) if self._variables and name in self._variables else 0
-        return str(self._rules.substitute(call, self._size, segment))
+        return str(self._rules.substitute(call, n, segment))
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         """Return where MPI_IN_PLACE has input and output: the smaller one in the rank's own block of the larger.

@@ -7,7 +7,7 @@ a launcher of one MPI with the library of another runs as N lone ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -87,9 +87,10 @@ def _quota() -> int:
 class World:
     """The ranks of this launch, over MPI. Every method but the constructor's reading is collective."""
 
-    def __init__(self, mpi: Any) -> None:
+    def __init__(self, mpi: Any, comm: Any = None) -> None:
         self.mpi = mpi
-        self.comm = mpi.COMM_WORLD  # for control traffic; what is measured has a communicator of its own
+        # For control traffic; what is measured has a communicator of its own.
+        self.comm = mpi.COMM_WORLD if comm is None else comm
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
         self._node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
@@ -97,7 +98,32 @@ class World:
         self.node_size: int = self._node.Get_size()
         self.cores = self._cores()
         self.nodes, crowded = self.total(self.node_rank == 0, self.node_size > self.cores)
+        self.node: int = self._node.bcast(self._first_ranks_before())  # the number of this node, by its lowest rank
         self.crowded = crowded > 0  # ranks outnumber cores on some node
+
+    def _first_ranks_before(self) -> int:
+        """Return how many lower ranks are the first of their node."""
+        import numpy as np
+
+        before = np.zeros(1, dtype=np.int64)
+        self.comm.Exscan(np.array([self.node_rank == 0], dtype=np.int64), before)
+        return int(before[0]) if self.rank else 0
+
+    def subgroup(self, ranks: Sequence[int]) -> World | None:
+        """Return the world of these ranks, in their order, on each of them; None elsewhere."""
+        if self.rank not in ranks:
+            return None
+        group = self.comm.Get_group().Incl(list(ranks))
+        return World(self.mpi, self.comm.Create_group(group))
+
+    def hand_over(self, value: Any, giver: int) -> Any:
+        """Return on rank 0 what rank `giver` hands over; these two call it, or rank 0 alone where it is the giver."""
+        if giver == 0:
+            return value
+        if self.rank == giver:
+            self.comm.send(value, dest=0)
+            return None
+        return self.comm.recv(source=giver)
 
     def _cores(self) -> int:
         """Return how many cores this node's ranks may use together."""
@@ -179,8 +205,12 @@ class World:
         self.comm.Abort(code)
 
     def close(self) -> None:
+        """Leave: the whole launch, or a subgroup of it."""
         self._node.Free()
-        self.mpi.Finalize()
+        if self.comm == self.mpi.COMM_WORLD:
+            self.mpi.Finalize()
+        else:
+            self.comm.Free()
 
 
 def open_mpi() -> World:

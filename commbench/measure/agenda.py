@@ -8,7 +8,7 @@ enough, when it had its rounds or its seconds, or when the budget is spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -36,6 +36,7 @@ class Effort:
     max_seconds: float | None
     budget: float | None
     check: bool
+    concurrent: bool  # all groups at once, or one after another
     method: str
     average: str  # how the ranks' times of an iteration become one: max, mean, min, rank0
     seed: int
@@ -44,8 +45,9 @@ class Effort:
 class Agenda:
     """The order of visits of one launch, from the journal as it grows; only rank 0 has one."""
 
-    def __init__(self, cells: list[Cell], journal: Journal, effort: Effort) -> None:
-        self._cells, self._journal, self._effort = cells, journal, effort
+    def __init__(self, cells: list[Cell], together: Mapping[int, list[int]], journal: Journal, effort: Effort) -> None:
+        """`together` names, under the first of them, the cells that are visited at once (see plan.batches)."""
+        self._cells, self._together, self._journal, self._effort = cells, together, journal, effort
         self._begin = perf_counter()
         self._cut: dict[int, str] = {}  # cells passed over, and why
         self._algorithms = list(dict.fromkeys((cell.algorithm, cell.protocol) for cell in cells))
@@ -55,7 +57,9 @@ class Agenda:
         for auto, others in ((AUTO_SHARE, FIRST_PASS_SHARE), (1.0, 1.0)):  # what is left is for what was cut at first
             yield from self._first_pass(auto, others)
             yield from self._rounds()
-        for index, reason in self._cut.items():
+        for index, reason in (
+            (index, reason) for first, reason in self._cut.items() for index in self._together[first]
+        ):
             number = len(self._journal.visits[index])
             about = {"cell": index, "round": number, "session": self._journal.session}
             self._journal.append({**about, "status": NOT_MEASURED, "reason": reason})
@@ -63,7 +67,7 @@ class Agenda:
     def _rounds(self) -> Iterator[tuple[int, float]]:
         """Yield the cells that another visit would refine, round after round."""
         while True:
-            left = [index for index in range(len(self._cells)) if self.unfinished(index)]
+            left = [first for first, all_ in self._together.items() if any(map(self.unfinished, all_))]
             if not left or self._spent() >= 1:
                 return
             for index in self._shuffled(left):
@@ -110,7 +114,7 @@ class Agenda:
         """Yield each cell that has no good visit yet, as far as these shares of the budget go."""
         if not any(cell.status == PLANNED and cell.algorithm != AUTO for cell in self._cells):
             auto = others
-        for index in sorted(range(len(self._cells)), key=self._first_key):
+        for index in sorted(self._together, key=self._first_key):
             cell = self._cells[index]
             if cell.status != PLANNED or not self._missing(self._journal.visits[index]):
                 continue
@@ -199,4 +203,4 @@ def precise(visits: list[dict[str, Any]], precision: float) -> bool:
 
 
 def _kin(cell: Cell) -> tuple[Any, ...]:
-    return (cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.inplace, cell.buffer)
+    return (cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.inplace, cell.buffer, cell.group)

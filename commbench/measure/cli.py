@@ -71,6 +71,9 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add(
         "--inplace", choices=("out", "in", "both"), help="out of place, in place (default out; nccl-tests format: both)"
     )
+    add("--ranks", metavar="K,K,N", help="groups of the first K ranks, growing; N is all (default: all ranks)")
+    add("--groups", metavar="KIND", help="groups by node, leaf or rail, or a FILE with lines like left: 0-3,8")
+    add("--concurrent", choices=("off", "on"), default="off", help="groups one after another, or at once (default off)")
     add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
     add = it.add_argument_group("how it is measured").add_argument
     add("--method", choices=METHODS, help="barrier: one before each iteration; loop: back to back (default barrier)")
@@ -154,6 +157,9 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "redops": _redops(getattr(raw, "op", "sum")),
         "algorithms": _names(raw.algo, "--algo", ()),
         "inplace": {"out": [False], "in": [True], "both": [False, True]}[inplace],
+        "ranks": raw.ranks,
+        "groups": raw.groups,
+        "concurrent": raw.concurrent == "on",
         "root": parse_whole(getattr(raw, "root", "0"), "-r"),
         "method": raw.method,
         "iterations": iterations,
@@ -195,6 +201,9 @@ _FIELDS = {  # flag: the field of Options.plan that it sets
     "datatype": "dtypes",
     "op": "redops",
     "root": "root",
+    "ranks": "ranks",
+    "groups": "groups",
+    "concurrent": "concurrent",
     "algo": "algorithms",
     "inplace": "inplace",
     "method": "method",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from commbench.backends._algorithms import KNOWN, canonical
@@ -13,6 +13,7 @@ from commbench.errors import UsageError, unknown_name
 from commbench.measure.buffers import layout
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
+from commbench.measure.groups import ALL, Group
 from commbench.results.record import NOT_APPLICABLE, NOT_MEASURED
 from commbench.units import approximate_size, format_size
 
@@ -38,6 +39,7 @@ class Cell:
     count: int
     inplace: bool
     buffer: str = "host"
+    group: str = ALL
     status: str = PLANNED
     reason: str = ""
 
@@ -49,7 +51,16 @@ class Cell:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = (self.algorithm, self.protocol, self.dtype, self.redop, f"{self.size} B", "in place" * self.inplace)
+        where = "" if self.group == ALL else f"in group {self.group}"
+        parts = (
+            self.algorithm,
+            self.protocol,
+            self.dtype,
+            self.redop,
+            f"{self.size} B",
+            "in place" * self.inplace,
+            where,
+        )
         return " ".join(part for part in parts if part)
 
     def call(self, collective: Collective) -> Call:
@@ -117,14 +128,15 @@ def resolve_algorithms(backend: Backend, collective: Collective, asked: Sequence
 
 
 def build(
-    request: Request, collective: Collective, backend: Backend, n: int, allowance: int | None
+    request: Request, collective: Collective, backend: Backend, group: Group, allowance: int | None
 ) -> tuple[list[Cell], list[str]]:
-    """Return the cells in the order of the table, and what the user should be told about them.
+    """Return the cells of one group in the order of the table, and what the user should be told about them.
 
-    `n` is the number of ranks, `allowance` the bytes that one rank may have (None: unknown).
+    `allowance` is the bytes that one rank may have (None: unknown).
     """
+    n = len(group.ranks)
     if collective.rooted and request.root >= n:
-        raise UsageError(f"-r names a rank below the number of ranks ({n}), not {request.root}")
+        raise UsageError(f"-r names a rank of each group, below its number of ranks ({n}), not {request.root}")
     notes: dict[str, None] = {}  # in order, each once
     fits = _fitting_size(request, collective, backend, n, allowance, notes)
     algorithms = resolve_algorithms(backend, collective, request.algorithms, n)
@@ -145,8 +157,9 @@ def build(
                         cell = Cell(
                             *(algorithm.name, algorithm.native, algorithm.protocol, dtype, redop),
                             *(request.root if collective.rooted else None, size, count, inplace),
+                            group=group.name,
                         )
-                        if refusal := algorithm.refusal or backend.refusal(cell.call(collective)):
+                        if refusal := algorithm.refusal or backend.refusal(cell.call(collective), n):
                             cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
                         elif fits is not None and size > fits:
                             cell = replace(
@@ -154,6 +167,17 @@ def build(
                             )
                         cells.append(cell)
     return cells, list(notes)
+
+
+def batches(cells: Sequence[Cell], concurrent: bool) -> dict[int, list[int]]:
+    """Return the cells that are visited at once, under the first of each: each alone, or its likes in all groups."""
+    if not concurrent:
+        return {index: [index] for index in range(len(cells))}
+    groups: dict[str, list[int]] = {}
+    for index, cell in enumerate(cells):
+        groups.setdefault(cell.group, []).append(index)
+    likes = [[index for index in some if index is not None] for some in zip_longest(*groups.values())]
+    return {some[0]: some for some in likes}
 
 
 def memory(call: Call, backend: Backend, n: int) -> int:

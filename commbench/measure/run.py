@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from itertools import count
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from commbench import __version__
 from commbench.backends.base import Backend, find
 from commbench.backends.world import World
-from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
+from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
 from commbench.measure import screen
-from commbench.measure.agenda import FEW_ROUNDS, ROUNDS, Agenda, Effort
+from commbench.measure.agenda import Agenda, Effort
 from commbench.measure.collective import Collective
-from commbench.measure.plan import PLANNED, Cell, Request, build
+from commbench.measure.folder import Launch, begin, take_up
+from commbench.measure.groups import Group, Seat, leaf_of_this_node
+from commbench.measure.plan import PLANNED, Cell, batches
 from commbench.measure.progress import Progress
-from commbench.measure.sweep import BETWEEN, Sweep
+from commbench.measure.sweep import BETWEEN, Sweep, Team
 from commbench.measure.watchdog import Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
-from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, TIMEOUT, Record
+from commbench.results.record import FAILURES, NOT_MEASURED, TIMEOUT, Record
 
 T = TypeVar("T")
 
@@ -34,8 +35,6 @@ _WHOSE_TIME = {
     "min": "the fastest rank",
     "max": "the slowest rank (-a 3; nccl-tests' default is 1, the mean)",
 }
-# What may be asked for anew when a run is resumed: how long and how well, not what and how.
-_RENEWABLE = ("rounds", "precision", "max_seconds", "budget", "warmup")
 
 
 @dataclass(frozen=True)
@@ -56,29 +55,33 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
     """Carry out one launch on every rank and return the exit code, the same on all."""
     name, why = ("mpi", "the default") if options.backend == "auto" else (options.backend, "as asked")
     backend = _open(name, world)
+    teams: dict[str, Team] = {}
     journal: Journal | None = None
     try:
-        site = _site(world)
+        launch = Launch(world, backend, collective, options.plan, options.given, words, _site(world))
 
         def prepare() -> dict[str, Any]:
             nonlocal journal
-            journal = (_take_up if options.resume else _begin)(world, collective, backend, options, words, site)
+            journal = (take_up if options.resume else begin)(launch, options.out)
             plan = journal.manifest["plan"]
+            groups = {name: facts["order"] for name, facts in plan["facts"]["groups"].items()}
             where = {"folder": str(journal.folder.resolve()), "session": journal.session}
-            return {"cells": plan["cells"], "effort": plan["effort"], **where}
+            return {"cells": plan["cells"], "effort": plan["effort"], "groups": groups, **where}
 
         plan = _on_rank_0(world, prepare)
-        cells = [Cell(**cell) for cell in plan["cells"]]
-        effort = Effort(**plan["effort"])
-        watchdog = _guard(world, collective, cells, options.timeout, plan["folder"], plan["session"])
-        sweep = Sweep(world, backend, collective, cells, effort, watchdog.begin)
+        cells, effort = [Cell(**cell) for cell in plan["cells"]], Effort(**plan["effort"])
+        groups = [Group(name, tuple(ranks)) for name, ranks in plan["groups"].items()]
+        together = batches(cells, effort.concurrent)
+        watchdog = _guard(world, collective, cells, groups, options.timeout, plan["folder"], plan["session"])
+        teams |= _teams(world, backend, groups)
+        sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, watchdog.begin)
         code = EXIT_OK
         if journal is None:
             sweep.follow()
         else:
             _say_first(journal, backend, collective, options, f"{name}: {why}")
             try:
-                code = _lead(sweep, cells, Agenda(cells, journal, effort), journal, options)
+                code = _lead(sweep, cells, Agenda(cells, together, journal, effort), journal, options)
             except DiskError as error:
                 code = EXIT_FAILED
                 print(f"commbench {collective.name}: error: {error}", file=sys.stderr, flush=True)
@@ -88,11 +91,35 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
     finally:
         if journal is not None:
             journal.close()
+        for team in teams.values():
+            if team.backend is not backend:
+                team.backend.close()
+                team.world.close()
         backend.close()
 
 
+def _teams(world: World, backend: Backend, groups: Sequence[Group]) -> dict[str, Team]:
+    """Return the teams of this rank, by the name of their group: each has a library opened among its ranks."""
+    teams: dict[str, Team] = {}
+    for group in groups:
+        if group.ranks == tuple(range(world.size)):
+            teams[group.name] = Team(world, backend)
+            continue
+        own = world.subgroup(group.ranks)
+        if own is not None:
+            teams[group.name] = Team(own, type(backend)())
+            teams[group.name].backend.open(own)
+    return teams
+
+
 def _guard(
-    world: World, collective: Collective, cells: list[Cell], timeout: float, folder: str, session: int
+    world: World,
+    collective: Collective,
+    cells: Sequence[Cell],
+    groups: Sequence[Group],
+    timeout: float,
+    folder: str,
+    session: int,
 ) -> Watchdog:
     """Start the watchdog; what it has to say of a cell goes into the run folder from whichever rank is left."""
 
@@ -104,7 +131,12 @@ def _guard(
             visit = {"cell": cell, "round": number, "session": session, "status": TIMEOUT, "reason": reason}
             append_beside(Path(folder), visit)
 
-    return Watchdog(world, timeout, describe, record)
+    members = {group.name: group.ranks for group in groups}
+
+    def concerned(cell: int) -> Sequence[int]:
+        return range(world.size) if cell == BETWEEN else members[cells[cell].group]
+
+    return Watchdog(world, timeout, describe, concerned, record)
 
 
 def _open(name: str, world: World) -> Backend:
@@ -122,100 +154,18 @@ def _site(world: World) -> dict[str, Any]:
     available = manifest.memory_available()
     share = (1 << 62) if available is None else available // world.node_size
     least = -world.largest(-share)[0]
-    hosts, cpus = world.gather_text(os.uname().nodename), world.gather_text(manifest.affinity())
-    if hosts is None or cpus is None:
+    seat = f"{os.uname().nodename}/{world.node}/{world.node_rank}/{leaf_of_this_node()}"
+    gathered, cpus = world.gather_text(seat), world.gather_text(manifest.affinity())
+    if gathered is None:
         return {}
+    seats = [Seat(host, int(node), int(place), leaf) for host, node, place, leaf in (t.split("/") for t in gathered)]
     return {
-        "hosts": hosts,
+        "seats": [asdict(seat) for seat in seats],
         "cpus": cpus,
         "cores": world.cores,
         "crowded": world.crowded,
         "allowance": None if least == 1 << 62 else least,
     }
-
-
-def _begin(
-    world: World, collective: Collective, backend: Backend, options: Options, words: Sequence[str], site: dict[str, Any]
-) -> Journal:
-    """Resolve the plan of a new run and open its folder."""
-    asked = options.plan
-    method = asked["method"] or backend.method
-    rounds = asked["rounds"] or (FEW_ROUNDS if world.crowded else ROUNDS)
-    crowded = f"ranks outnumber the cores of a node ({world.cores} here): times hold the wait for a core too"
-    cells, notes = build(_pick(Request, asked), collective, backend, world.size, site["allowance"])
-    plan = {
-        "facts": _facts(world, collective, backend, method),
-        "asked": asked,
-        "effort": asdict(_pick(Effort, asked | {"method": method, "rounds": rounds})),
-        "notes": [crowded, *notes] if world.crowded else notes,
-        "cells": [cell.to_dict() for cell in cells],
-    }
-    contents = {
-        "version": FORMAT,
-        "plan": plan,
-        "library": backend.facts(),
-        "machine": manifest.machine(),
-        "sessions": [_session(words, site)],
-    }
-    return Journal.create(
-        Path(options.out) if options.out else _unused(f"results/{manifest.now()}-{collective.name}"), contents
-    )
-
-
-def _session(words: Sequence[str], site: dict[str, Any]) -> dict[str, Any]:
-    """Return what the manifest keeps of each launch that went into the run."""
-    about = {"started": manifest.now(), "arguments": list(words)}
-    return {**about, "site": site, "environment": manifest.environment(), "load": os.getloadavg()[0]}
-
-
-def _unused(path: str) -> Path:
-    """Return `path`, numbered where another run began in the same second."""
-    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())
-
-
-def _take_up(
-    world: World, collective: Collective, backend: Backend, options: Options, words: Sequence[str], site: dict[str, Any]
-) -> Journal:
-    """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
-    journal = Journal.reopen(Path(options.out or ""))
-    plan = journal.manifest["plan"]
-    ours = _facts(world, collective, backend, plan["facts"]["method"])
-    for name in ("collective", "backend", "library", "nranks", "nnodes"):
-        if plan["facts"][name] != ours[name]:
-            raise ResultsError(
-                f"{journal.folder} was begun with {name} {plan['facts'][name]}, this launch has {ours[name]}: "
-                "resume as it was begun, or start another run by another --out"
-            )
-    for name in sorted(options.given.difference(_RENEWABLE)):
-        if options.plan[name] != plan["asked"][name]:
-            raise ResultsError(
-                f"{journal.folder} holds another plan: {name} is {plan['asked'][name]} there and {options.plan[name]} "
-                "here; --resume needs no arguments but --out, or start another run by another --out"
-            )
-    plan["effort"] |= {name: options.plan[name] for name in options.given.intersection(_RENEWABLE)}
-    journal.begin_session(_session(words, site))
-    return journal
-
-
-def _facts(world: World, collective: Collective, backend: Backend, method: str) -> dict[str, Any]:
-    """Return what all records of the run share."""
-    return {
-        "collective": collective.name,
-        "backend": backend.name,
-        "library": backend.library,
-        "group": "all",
-        "nranks": world.size,
-        "nnodes": world.nodes,
-        "method": method,
-        "launch": 0,
-        "busbw_factor": collective.busbw(world.size),
-        "simulated": backend.simulated,
-    }
-
-
-def _pick(kind: type[T], asked: Mapping[str, Any]) -> T:
-    """Return a `kind` (a dataclass) made of those of the options that are its fields."""
-    return kind(**{field.name: asked[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def _on_rank_0(world: World, work: Callable[[], T]) -> T:
@@ -243,8 +193,8 @@ def _say_first(journal: Journal, backend: Backend, collective: Collective, optio
     whose = _WHOSE_TIME[effort["average"]]
     lines = [
         f"commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
-        f"{collective.title} on {facts['nranks']} rank{'s' * (facts['nranks'] > 1)}, "
-        f"{facts['nnodes']} node{'s' * (facts['nnodes'] > 1)}; method {facts['method']}; time of {whose}",
+        f"{collective.title} on {facts['size']} rank{'s' * (facts['size'] > 1)}, "
+        f"{facts['nodes']} node{'s' * (facts['nodes'] > 1)}; method {facts['method']}; time of {whose}",
         "time is the median of the rounds' medians, low and high an interval over rounds within this launch "
         "(other launches differ by more)",
         *plan["notes"],

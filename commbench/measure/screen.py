@@ -52,12 +52,17 @@ _TABLE = (
 
 
 def print_table(records: Sequence[Record], out: TextIO) -> None:
-    """Print nccl-tests' table with the algorithm's columns, then the best algorithm of each size."""
-    print(_TABLE, file=out)
-    for record in records:
-        if record.status == OK:
-            print(_row(record), file=out)
-    print(file=out)
+    """Print nccl-tests' table with the algorithm's columns, group after group, then the best algorithm of each size."""
+    groups = dict.fromkeys(record.group for record in records)
+    for group in groups:
+        mine = [record for record in records if record.group == group]
+        if len(groups) > 1:
+            print(f"# Group {group}: {mine[0].nranks} ranks ({mine[0].ranks}) on {mine[0].hosts}", file=out)
+        print(_TABLE, file=out)
+        for record in mine:
+            if record.status == OK:
+                print(_row(record), file=out)
+        print(file=out)
     _print_best(records, out)
 
 
@@ -77,16 +82,18 @@ def _print_best(records: Sequence[Record], out: TextIO) -> None:
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         if record.status == OK:
-            groups.setdefault((record.dtype, record.redop, record.inplace, record.size), []).append(record)
+            groups.setdefault((record.group, record.dtype, record.redop, record.inplace, record.size), []).append(
+                record
+            )
     if not any(len(group) > 1 for group in groups.values()):
         return
     print(
         "# Best algorithm per size (within this launch; '~': intervals overlap, so the order is not certain)", file=out
     )
-    several = len({key[:3] for key in groups}) > 1
-    for (dtype, redop, inplace, size), group in groups.items():
+    several = len({key[:4] for key in groups}) > 1
+    for (name, dtype, redop, inplace, size), group in groups.items():
         best, *others = sorted(group, key=lambda record: record.time_us or 0.0)
-        label = f" {dtype} {redop or ''} {'in' if inplace else 'out of'} place" if several else ""
+        label = f" {name} {dtype} {redop or ''} {'in' if inplace else 'out of'} place" if several else ""
         auto = next((record for record in group if record.algorithm == "auto"), None)
         gain = ""
         if auto and auto is not best and auto.time_us and best.time_us:
@@ -145,13 +152,16 @@ def print_nccl_tests(records: Sequence[Record], out: TextIO) -> None:
 
     The average is nccl-tests' own: the arithmetic mean of busbw over all rows and both halves, small sizes included.
     """
-    algorithms = dict.fromkeys((record.algorithm, record.protocol) for record in records)
-    for algorithm, protocol in algorithms:
-        mine = [r for r in records if (r.algorithm, r.protocol) == (algorithm, protocol)]
+    tables = dict.fromkeys((record.group, record.algorithm, record.protocol) for record in records)
+    several = len({group for group, _, _ in tables}) > 1
+    for group, algorithm, protocol in tables:
+        mine = [r for r in records if (r.group, r.algorithm, r.protocol) == (group, algorithm, protocol)]
         rows: dict[tuple[Any, ...], dict[bool, Record]] = {}
         for record in mine:
             key = (record.size, record.count, record.dtype, record.redop, record.root)
             rows.setdefault(key, {})[record.inplace] = record
+        if several:
+            print(f"#\n# Group: {group}, ranks {mine[0].ranks}", file=out)
         print(f"#\n# Algorithm: {algorithm}{f' {protocol}' if protocol else ''}\n#\n{_NCCL_HEAD}", file=out)
         for (size, count, dtype, redop, root), halves in rows.items():
             kind = f"{DTYPES[dtype].short:>8}  {redop or 'none':>6}  {-1 if root is None else root:6d}"

@@ -1,13 +1,14 @@
-"""The sweep: rank 0 says which cell is next, all ranks visit it together, rank 0 keeps what it gave.
+"""The sweep: rank 0 says which cell is next, its group visits it together, rank 0 keeps what it gave.
 
 So every decision is shared; the other ranks know the plan, but neither the journal nor the clock of the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from commbench.backends.base import AUTO, Algorithm, Backend, Call
+from commbench.backends.base import AUTO, Algorithm, Backend
 from commbench.backends.world import World
 from commbench.errors import DiskError
 from commbench.measure import compiled
@@ -15,6 +16,7 @@ from commbench.measure.agenda import Agenda, Effort
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
+from commbench.measure.groups import Group
 from commbench.measure.plan import PLANNED, Cell
 from commbench.measure.visit import Visit
 from commbench.results.journal import Journal
@@ -24,6 +26,13 @@ _STOP = -1
 BETWEEN = -1  # no cell: what a rank is at between two visits
 
 
+class Team(NamedTuple):
+    """A group that this rank is in, and the library opened among its ranks."""
+
+    world: World
+    backend: Backend
+
+
 class Sweep:
     """One launch over the cells of a plan, on every rank."""
 
@@ -31,41 +40,45 @@ class Sweep:
         self,
         world: World,
         backend: Backend,
+        teams: Mapping[str, Team],
+        groups: Sequence[Group],
         collective: Collective,
         cells: Sequence[Cell],
+        together: Mapping[int, list[int]],
         effort: Effort,
         begin: Callable[[int, int], None],
     ) -> None:
-        """`begin(cell, round)` is told what this rank turns to next; (BETWEEN, 0) is what lies between visits."""
-        self._world, self._backend, self._effort, self._begin = world, backend, effort, begin
+        """`backend` is open among all ranks; `teams` are this rank's, by their group; `together` is plan.batches'.
+
+        `begin(cell, round)` is told what this rank turns to next; (BETWEEN, 0) is what lies between visits.
+        """
+        self._world, self._teams, self._effort, self._begin = world, teams, effort, begin
+        self._givers = {group.name: group.ranks[0] for group in groups}  # the ranks that know what a visit gave
+        self._cells, self._together = cells, together
         self._calls = [cell.call(collective) for cell in cells]
-        planned = [call for cell, call in zip(cells, self._calls, strict=True) if cell.status == PLANNED]
-        self._arenas = Arenas(backend, [layout(backend, call, world.rank, world.size) for call in planned])
+        mine = [index for index, cell in enumerate(cells) if cell.status == PLANNED and cell.group in teams]
+        self._arenas = Arenas(backend, [self._layout(index) for index in mine])
         # A compiled loop saves a microsecond a call: nothing where ranks wait for a core.
         self._compile_loop = not world.crowded and not world.largest(not compiled.available())[0]
-        if self._compile_loop and planned:
-            self._compile(planned[0])
-
-    def _compile(self, call: Call) -> None:
-        """Compile the timed loop before the budget's clock starts: all calls of a door are alike in C."""
-        cut = layout(self._backend, call, self._world.rank, self._world.size)
-        with self._backend.using(call.collective, Algorithm(AUTO, AUTO)):
-            native = self._backend.plan(call, self._arenas.slots(cut, DTYPES[call.dtype].storage)).native()
-            if native is not None:
-                compiled.prepare(self._effort.method, native)
+        if self._compile_loop:
+            for name in teams:
+                first = next((index for index in mine if cells[index].group == name), None)
+                if first is not None:
+                    self._compile(first)
 
     def lead(self, journal: Journal, agenda: Agenda, watch: Callable[[int], None]) -> None:
         """Visit what the agenda says, on rank 0; `watch` is told of each cell after its visit."""
         try:
-            for index, seconds in agenda.steps():
-                number = len(journal.visits[index])
-                iterations = agenda.iterations(index, seconds)
-                first = not any(visit["status"] == OK for visit in journal.visits[index])
-                self._world.command((index, number, int(seconds * 1e9), iterations, first))
-                visit = self._visit(index, number, first).carry_out(seconds, iterations)
+            for first, seconds in agenda.steps():
+                number = len(journal.visits[first])
+                iterations = agenda.iterations(first, seconds)
+                fresh = not any(visit["status"] == OK for visit in journal.visits[first])
+                self._world.command((first, number, int(seconds * 1e9), iterations, fresh))
+                visits = self._visit(first, number, seconds, iterations, fresh)
                 self._begin(BETWEEN, 0)
-                journal.append({"cell": index, "round": number, "session": journal.session, **visit})
-                watch(index)
+                for index, visit in visits.items():
+                    journal.append({"cell": index, "round": number, "session": journal.session, **visit})
+                    watch(index)
         except DiskError:
             self._world.command((_STOP, 0, 0, 0, 0))
             raise
@@ -75,13 +88,40 @@ class Sweep:
         """Visit what rank 0 says, on every other rank."""
         while True:
             self._begin(BETWEEN, 0)
-            index, number, nanoseconds, iterations, first = self._world.command((0, 0, 0, 0, 0))
-            if index == _STOP:
+            first, number, nanoseconds, iterations, fresh = self._world.command((0, 0, 0, 0, 0))
+            if first == _STOP:
                 return
-            self._visit(index, number, bool(first)).carry_out(nanoseconds / 1e9, iterations)
+            self._visit(first, number, nanoseconds / 1e9, iterations, bool(fresh))
 
-    def _visit(self, index: int, number: int, first: bool) -> Visit:
-        self._begin(index, number)
-        warmup = self._effort.warmup if first else 0
-        call = self._calls[index]
-        return Visit(self._world, self._backend, self._arenas, call, self._effort, number, warmup, self._compile_loop)
+    def _visit(
+        self, first: int, number: int, seconds: float, iterations: int, fresh: bool
+    ) -> dict[int, dict[str, Any]]:
+        """Make the visits that begin with cell `first`; return what each gave, on rank 0."""
+        gave: dict[int, dict[str, Any]] = {}
+        planned = [index for index in self._together[first] if self._cells[index].status == PLANNED]
+        for index in planned:
+            team = self._teams.get(self._cells[index].group)
+            if team is not None:
+                self._begin(index, number)
+                warmup = self._effort.warmup if fresh else 0
+                call = self._calls[index]
+                visit = Visit(*team, self._arenas, call, self._effort, number, warmup, self._compile_loop)
+                gave[index] = visit.carry_out(seconds, iterations)
+        for index in planned:
+            giver = self._givers[self._cells[index].group]
+            if self._world.rank in (0, giver):
+                gave[index] = self._world.hand_over(gave.get(index), giver)
+        return gave
+
+    def _layout(self, index: int) -> Any:
+        world, backend = self._teams[self._cells[index].group]
+        return layout(backend, self._calls[index], world.rank, world.size)
+
+    def _compile(self, index: int) -> None:
+        """Compile the timed loop before the budget's clock starts: all calls of a door are alike in C."""
+        call, backend = self._calls[index], self._teams[self._cells[index].group].backend
+        with backend.using(call.collective, Algorithm(AUTO, AUTO)):
+            slots = self._arenas.slots(self._layout(index), DTYPES[call.dtype].storage)
+            native = backend.plan(call, slots).native()
+            if native is not None:
+                compiled.prepare(self._effort.method, native)

@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, NoReturn
@@ -41,13 +41,20 @@ Report = dict[int, str]  # rank: where it stands, empty for a rank that did not 
 class Watchdog:
     """Watches over this rank's visits, `timeout` seconds for each.
 
-    `describe(cell)` names a cell; `record(cell, round, reason)` keeps its timeout. Cell -1 is what lies between visits.
+    `describe(cell)` names a cell, `concerned(cell)` its ranks; `record(cell, round, reason)` keeps its timeout.
+    Cell -1 is what lies between visits.
     """
 
     def __init__(
-        self, world: World, timeout: float, describe: Callable[[int], str], record: Callable[[int, int, str], None]
+        self,
+        world: World,
+        timeout: float,
+        describe: Callable[[int], str],
+        concerned: Callable[[int], Sequence[int]],
+        record: Callable[[int, int, str], None],
     ) -> None:
-        self._world, self._timeout, self._describe, self._record = world, timeout, describe, record
+        self._world, self._timeout = world, timeout
+        self._describe, self._concerned, self._record = describe, concerned, record
         self._nap = min(LONGEST_NAP, timeout / 8)
         self._board = Board(world)
         self._line = Line(world) if world.nodes > 1 else None
@@ -98,7 +105,7 @@ class Watchdog:
         lowest = min(rank for rank, place in reports.items() if place)
         if self._world.rank == lowest and (self._line is None or self._line.listens):
             cell, number = self._board.visit()
-            reason = f"no progress in {self._timeout:g} s: {culprits(reports, self._world.size)}"
+            reason = f"no progress in {self._timeout:g} s: {culprits(reports, self._concerned(cell))}"
             where = self._describe(cell)
             print(f"commbench: timeout (-T {self._timeout:g}) at {where}: {reason}", file=sys.stderr, flush=True)
             with suppress(Exception):  # whatever the disk says, the job must end
@@ -118,14 +125,14 @@ class Watchdog:
         return " in ".join(places) or "an unknown place"
 
 
-def culprits(reports: Mapping[int, str], size: int) -> str:
-    """Say which of `size` ranks the others wait for, from where each stands."""
-    silent = sorted(rank for rank in range(size) if not reports.get(rank))
+def culprits(reports: Mapping[int, str], concerned: Sequence[int]) -> str:
+    """Say which of the `concerned` ranks the others wait for, from where each stands."""
+    silent = sorted(rank for rank in concerned if not reports.get(rank))
     if silent:
         return f"{_ranks(silent)} not arrived: no sign of life (stopped, or its node is gone)"
     places: dict[str, list[int]] = {}
-    for rank, place in sorted(reports.items()):
-        places.setdefault(place, []).append(rank)
+    for rank in sorted(concerned):
+        places.setdefault(reports[rank], []).append(rank)
     if len(places) == 1:
         return f"all ranks wait at the same place, {next(iter(places))}: the library is stuck"
     most = max(map(len, places.values()))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench import __version__, cgroup
+from commbench.units import format_ranges
 
 # Variables are kept by prefix, never the whole environment: that holds tokens.
 _PREFIXES = (
@@ -65,14 +66,7 @@ def affinity() -> str:
     """Return the CPUs that this process may run on, as ranges: "0-3,8"."""
     if not hasattr(os, "sched_getaffinity"):
         return ""
-    cpus = sorted(os.sched_getaffinity(0))
-    parts: list[list[int]] = []
-    for cpu in cpus:
-        if parts and cpu == parts[-1][1] + 1:
-            parts[-1][1] = cpu
-        else:
-            parts.append([cpu, cpu])
-    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in parts)
+    return format_ranges(os.sched_getaffinity(0))
 
 
 def memory_available() -> int | None:

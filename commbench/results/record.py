@@ -51,6 +51,8 @@ class Record:
     inplace: bool
     buffer: str  # the kind of memory
     group: str
+    ranks: str  # of the launch, as ranges: "0-3,8"
+    hosts: str  # by comma, each once
     nranks: int
     nnodes: int
     method: str
@@ -120,6 +122,8 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     """
     fields: dict[str, Any] = {name: cell.get(name) for name in _CELL_FIELDS}
     fields |= {name: facts[name] for name in _FACT_FIELDS}
+    group = facts["groups"][cell["group"]]
+    fields |= {name: group[name] for name in _GROUP_FIELDS}
     fields |= dict.fromkeys(_MEASURED_FIELDS)
     fields |= {"evidence": "", "iterations": 0, "rounds": 0, "calls": 1, "predicted": None}
     if not visits:
@@ -140,17 +144,16 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
         algbw = cell["size"] / times.time_us / 1e3 if times.time_us else None
         fields |= dataclasses.asdict(times)
         fields["algbw"] = algbw
-        fields["busbw"] = None if algbw is None else algbw * facts["busbw_factor"]
+        fields["busbw"] = None if algbw is None else algbw * group["busbw_factor"]
     return Record(**fields)
 
 
 _CELL_FIELDS = (
-    *("algorithm", "protocol", "dtype", "redop", "root", "size", "count", "inplace", "buffer", "status", "reason"),
+    *("algorithm", "protocol", "dtype", "redop", "root", "size", "count", "inplace", "buffer"),
+    *("group", "status", "reason"),
 )
-_FACT_FIELDS = (
-    *("collective", "backend", "library", "group", "nranks", "nnodes", "method", "launch"),
-    *("busbw_factor", "simulated"),
-)
+_FACT_FIELDS = (*("collective", "backend", "library", "method", "launch", "simulated"),)
+_GROUP_FIELDS = ("ranks", "hosts", "nranks", "nnodes", "busbw_factor")
 _MEASURED_FIELDS = (
     *("observed_algorithm", "observed_protocol", "channels", "loop", "time_us", "time_us_low", "time_us_high"),
     *("time_us_mean", "time_us_min", "time_us_max", "time_us_p99", "algbw", "busbw", "wrong"),
