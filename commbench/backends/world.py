@@ -160,6 +160,22 @@ class World:
         self.comm.Reduce(samples, merged if self.rank == 0 else None, op=operation)
         return merged / self.size if how == "mean" else merged
 
+    def elementwise(self, values: NDArray[Any], how: str) -> NDArray[Any]:
+        """Return on every rank the "min" or "max" of the ranks' `values` (float64), one by one."""
+        import numpy as np
+
+        combined = np.empty_like(values)
+        self.comm.Allreduce(values, combined, op=self.mpi.MIN if how == "min" else self.mpi.MAX)
+        return combined
+
+    def gather_numbers(self, number: float) -> list[float]:
+        """Return every rank's `number` on rank 0, an empty list elsewhere."""
+        import numpy as np
+
+        gathered = np.empty(self.size if self.rank == 0 else 0)
+        self.comm.Gather(np.array([number]), gathered if self.rank == 0 else None)
+        return gathered.tolist()
+
     def command(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Return rank 0's `numbers` on every rank; the others pass as many of their own."""
         import numpy as np

@@ -76,7 +76,11 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add("--concurrent", choices=("off", "on"), default="off", help="groups one after another, or at once (default off)")
     add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
     add = it.add_argument_group("how it is measured").add_argument
-    add("--method", choices=METHODS, help="barrier: one before each iteration; loop: back to back (default barrier)")
+    add(
+        "--method",
+        choices=METHODS,
+        help="a barrier before each, back to back, or at an agreed instant (default barrier)",
+    )
     add(
         "-n",
         "--iters",

@@ -1,7 +1,8 @@
 """The timed loop: a stamp per iteration on every rank.
 
 `barrier`: a barrier before each iteration, outside the stamps, as the OSU benchmarks do.
-`loop`: back to back, as nccl-tests do. The two are never compared with each other.
+`loop`: back to back, as nccl-tests do.
+`clock`: started at an agreed instant on a common clock (see clock.py). The three are never compared with each other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-METHODS = ("barrier", "loop")
+METHODS = ("barrier", "loop", "clock")
 PLAIN = "plain"  # the loop in Python; the compiled one says its own name in the record
 
 

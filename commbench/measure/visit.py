@@ -18,11 +18,15 @@ from commbench.errors import Rejected
 from commbench.measure import compiled, timing
 from commbench.measure.agenda import Effort, fitting
 from commbench.measure.buffers import Arenas, layout
+from commbench.measure.clock import Clock, Laps, laps, now
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.verify import POISON, Checker, neutral, probes
 from commbench.results.record import FAILED, OK, REJECTED, SUBSTITUTED, WRONG
 from commbench.results.stats import median, quantile
 
+# The common clock: seconds between two starts beside twice the pace, before the first one, and how late is late.
+WINDOW_SLACK, WINDOW_LEAD, LATE_START = 50e-6, 2e-3, 5e-6
+WINDOW_TRIES = 4
 KEPT_SAMPLES = 128  # samples of a visit that the journal keeps, evenly over its time
 
 
@@ -39,9 +43,10 @@ class Visit:
         number: int,
         warmup: int,
         compile_loop: bool,
+        clock: Clock | None,
     ) -> None:
         self._world, self._backend, self._call, self._effort = world, backend, call, effort
-        self._compile_loop = compile_loop
+        self._compile_loop, self._clock = compile_loop, clock
         self._dtype = DTYPES[call.dtype]
         self._layout = layout(backend, call, world.rank, world.size)
         self._slots = arenas.slots(self._layout, self._dtype.storage)
@@ -55,7 +60,7 @@ class Visit:
         # Without a number of iterations asked for, the last warm-up tells how many fit.
         self._warmup = warmup if effort.iterations else max(1, warmup)
         self._failed = self._rejected = ""
-        self._wrong = 0
+        self._wrong, self._pace = 0, 0.0
         self._selection: Selection | None = None
 
     def carry_out(self, seconds: float, iterations: int) -> dict[str, Any]:
@@ -72,18 +77,15 @@ class Visit:
             self._check_first(plan)
         self._agree(kept)
         if kept["status"] == OK:
-            taken = 0.0
             with self._guarded():
                 self._check(plan, self._salts_before[1:])
                 self._fill()
-                taken = self._warm_up(plan)
-            iterations = iterations or self._fitting(taken, seconds)
-            mine, kept["loop"] = np.zeros(iterations), timing.PLAIN
-            with self._guarded():
-                started = perf_counter()
-                mine, kept["loop"] = self._time(plan, iterations)
-                kept["pace_us"] = round((perf_counter() - started) / iterations * 1e6, 3)
-            merged = self._world.merge(mine, self._effort.average)
+                self._pace = self._warm_up(plan)
+            iterations = iterations or self._fitting(self._pace, seconds)
+            if self._clock is None:
+                merged = self._time(plan, iterations, kept)
+            else:
+                merged = self._time_on_clock(self._clock, plan, iterations, seconds, kept)
             with self._guarded():
                 self._check_timed(iterations)
                 self._check(plan, self._salts_after)
@@ -152,13 +154,52 @@ class Visit:
         (slowest,) = self._world.largest(max(1, int(taken * 1e9)))
         return fitting(slowest / 1e9, seconds)
 
-    def _time(self, plan: Plan, iterations: int) -> tuple[Any, str]:
-        """Return each iteration's seconds on this rank, and the loop's name."""
-        native = plan.native() if self._compile_loop else None
-        if native is None:
-            barrier = self._backend.barrier()
-            return timing.durations(self._effort.method, plan.runs, barrier, iterations), timing.PLAIN
-        return compiled.durations(self._effort.method, native, iterations), compiled.COMPILED
+    def _time(self, plan: Plan, iterations: int, kept: dict[str, Any]) -> Any:
+        """Return each iteration's seconds, of all ranks together, on rank 0."""
+        mine, kept["loop"] = np.zeros(iterations), timing.PLAIN
+        with self._guarded():
+            started = perf_counter()
+            native = plan.native() if self._compile_loop else None
+            if native is None:
+                mine = timing.durations(self._effort.method, plan.runs, self._backend.barrier(), iterations)
+            else:
+                mine, kept["loop"] = compiled.durations(self._effort.method, native, iterations), compiled.COMPILED
+            kept["pace_us"] = round((perf_counter() - started) / iterations * 1e6, 3)
+        return self._world.merge(mine, self._effort.average)
+
+    def _time_on_clock(self, clock: Clock, plan: Plan, iterations: int, seconds: float, kept: dict[str, Any]) -> Any:
+        """Return each iteration's seconds from first entry to last exit, and keep the ranks' skews, on rank 0.
+
+        An iteration that a rank began late, since the one before was not over, is discarded on all ranks. Where most
+        are, the window was too short and is tried anew, longer; a rank that is late however long it is, is a finding.
+        """
+        world = self._world
+        clock.refresh()
+        window = WINDOW_SLACK + 2 * world.elementwise(np.array([self._pace]), "max")[0]
+        for _ in range(WINDOW_TRIES):
+            (start,) = world.command((int((clock.common(now()) + WINDOW_LEAD) * 1e9),))
+            mine = Laps(np.zeros(iterations), np.zeros(iterations))
+            with self._guarded():
+                mine = laps(clock, plan.runs, start / 1e9, window, iterations)
+            entry, exit_ = world.elementwise(mine.entries, "min"), world.elementwise(mine.exits, "max")
+            latest = world.elementwise(mine.entries, "max")
+            good = latest <= LATE_START + 2 * clock.error
+            if np.count_nonzero(world.elementwise(good.astype(float), "min")) * 2 >= iterations:
+                break
+            window *= 3
+            iterations = self._effort.iterations or fitting(window, seconds)
+        good = world.elementwise(good.astype(float), "min") > 0
+        arrivals = world.gather_numbers(float(np.median(mine.entries - entry)))
+        first_exit = world.elementwise(mine.exits, "min")
+        exits = world.gather_numbers(float(np.median(mine.exits - first_exit)))
+        (error,) = world.elementwise(np.array([clock.error]), "max")
+        kept["loop"], kept["pace_us"] = timing.PLAIN, round(window * 1e6, 3)
+        kept["arrival_skew_us"] = [round(seconds * 1e6, 3) for seconds in arrivals]
+        kept["exit_skew_us"] = [round(seconds * 1e6, 3) for seconds in exits]
+        kept["skew_error_us"] = round(float(error) * 1e6, 3)
+        kept["late_starts"] = int(iterations - np.count_nonzero(good))
+        times = exit_ - entry
+        return times[good] if good.any() else times
 
     def _check_timed(self, iterations: int) -> None:
         """Check what the last timed iteration left; in place there is nothing to tell by."""

@@ -70,6 +70,10 @@ class Record:
     algbw: float | None  # size / time_us
     busbw: float | None  # algbw x busbw_factor
     busbw_factor: float
+    arrival_skew_us: list[float] | None  # per rank, after the first: median over iterations and rounds; method clock
+    exit_skew_us: list[float] | None
+    skew_error_us: float | None
+    late_starts: int | None  # iterations that were discarded, since a rank was not ready
     wrong: int | None  # elements, over all checks and ranks; None: not checked
     calls: int  # library calls for one collective: above 1 where it went in chunks
     simulated: bool
@@ -143,9 +147,23 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
         times = timing([visit for visit in visits if visit["status"] == OK])
         algbw = cell["size"] / times.time_us / 1e3 if times.time_us else None
         fields |= dataclasses.asdict(times)
+        fields |= _skews([visit for visit in visits if visit["status"] == OK])
         fields["algbw"] = algbw
         fields["busbw"] = None if algbw is None else algbw * group["busbw_factor"]
     return Record(**fields)
+
+
+def _skews(visits: Sequence[Visit]) -> dict[str, Any]:
+    """Fold the ranks' skews, where visits were on the common clock."""
+    with_clock = [visit for visit in visits if visit.get("arrival_skew_us")]
+    if not with_clock:
+        return {}
+    skews: dict[str, Any] = {
+        name: [round(median(of_rank), 3) for of_rank in zip(*(visit[name] for visit in with_clock), strict=True)]
+        for name in ("arrival_skew_us", "exit_skew_us")
+    }
+    skews["skew_error_us"] = max(visit["skew_error_us"] for visit in with_clock)
+    return {**skews, "late_starts": sum(visit["late_starts"] for visit in with_clock)}
 
 
 _CELL_FIELDS = (
@@ -157,4 +175,5 @@ _GROUP_FIELDS = ("ranks", "hosts", "nranks", "nnodes", "busbw_factor")
 _MEASURED_FIELDS = (
     *("observed_algorithm", "observed_protocol", "channels", "loop", "time_us", "time_us_low", "time_us_high"),
     *("time_us_mean", "time_us_min", "time_us_max", "time_us_p99", "algbw", "busbw", "wrong"),
+    *("arrival_skew_us", "exit_skew_us", "skew_error_us", "late_starts"),
 )
