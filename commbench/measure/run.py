@@ -178,6 +178,7 @@ def _take_up(
 ) -> Journal:
     """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
     journal = Journal.reopen(Path(options.out or ""))
+    backend.algorithms(collective)  # refuses settings that choose the algorithm already
     plan = journal.manifest["plan"]
     ours = _facts(world, collective, backend, plan["facts"]["method"])
     for name in ("collective", "backend", "library", "nranks", "nnodes"):
@@ -283,8 +284,8 @@ def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal,
         screen.print_nccl_tests(records, sys.stdout)
     elif options.format == "table":
         screen.print_table(records, sys.stdout)
-    if options.format != "json":
-        screen.print_rest(records, _aside(options))
+    failures = [record for record in records if record.status in FAILURES]
+    screen.print_rest(failures if options.format == "json" else records, _aside(options))
     _say_last(records, journal, options)
     return EXIT_FAILED if any(record.status in FAILURES for record in records) else EXIT_OK
 
