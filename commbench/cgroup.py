@@ -11,6 +11,7 @@ from pathlib import Path
 
 _ROOT = "/sys/fs/cgroup"
 _PROCESS = "/proc/self/cgroup"
+_UNLIMITED = 1 << 62  # version 1 writes 2^63 less a page where there is no limit
 
 
 def cores(root: str = _ROOT, process: str = _PROCESS) -> float | None:
@@ -31,7 +32,7 @@ def memory_left(root: str = _ROOT, process: str = _PROCESS) -> int | None:
     for folder in _folders("memory", root, process):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             top, current = _read(folder / limit), _read(folder / used)
-            if top.isdigit() and current.isdigit():
+            if top.isdigit() and current.isdigit() and int(top) < _UNLIMITED:
                 found.append(max(0, int(top) - int(current)))
     return min(found, default=None)
 

@@ -16,8 +16,12 @@ from commbench.__main__ import doors
 from commbench.allreduce import ALLREDUCE
 from commbench.backends import _algorithms
 from commbench.broadcast import BROADCAST
+from commbench.measure.buffers import Arenas, layout
 from commbench.measure.cli import parser
+from commbench.measure.run import _session
+from commbench.measure.visit import Visit
 from commbench.results import record
+from tests.fakes import FakeLibrary, call, effort
 from tests.mpi.launch import MPIRUN, library, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,6 +128,22 @@ def test_the_options_are_those_of_the_parser() -> None:
 
 def test_the_keys_are_those_of_a_record() -> None:
     assert [code(row[0]) for row in rows("docs/results.md", "Record")] == [f.name for f in fields(record.Record)]
+
+
+def test_the_keys_of_a_session_are_those_that_a_launch_keeps() -> None:
+    documented = [code(row[0]) for row in rows("docs/results.md", "Manifest")]
+    prefix = "sessions[]."
+    session = {key.removeprefix(prefix) for key in documented if key.startswith(prefix)}
+    assert session == _session([], {}).keys()
+
+
+def test_the_keys_of_a_visit_are_named() -> None:
+    library = FakeLibrary()
+    arenas = Arenas(library.backend, [layout(library.backend, call(), 0, 1)])
+    kept = Visit(library.world, library.backend, arenas, call(), effort(), 0, 1, False).carry_out(0.001, 3)
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    section = HEADING.split(text.partition("# Visit\n")[2])[0]
+    assert {"cell", "round", "session", *kept} - set(re.findall(r"`(\w+)`", section)) == set()
 
 
 def test_the_statuses_are_those_of_a_record() -> None:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A room may use the rooms below it and those beside it (two beside each other not both ways).
 FLOORS = {
+    "cgroup": 0,
     "errors": 0,
     "units": 0,
     "topologies": 0,  # data only
@@ -39,7 +40,7 @@ HEAVY = {"numpy", "mpi4py", "torch", "cupy", "numba", "pandas", "matplotlib", "s
 
 def not_at_import(room: str, floor: int) -> set[str]:
     """The packages that a file of this room may import inside functions only."""
-    if floor == DOORS or room in {"commbench", "errors", "units"}:
+    if floor == DOORS or room in {"commbench", "cgroup", "errors", "units"}:
         return HEAVY
     # Every measuring rank pays for what it loads, and reading results takes no MPI.
     if room in {"backends", "measure"}:

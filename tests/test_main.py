@@ -100,4 +100,4 @@ def test_a_command_is_the_same_as_its_module() -> None:
     assert command("broadcast", "--help").stdout == command("--help", module="commbench.broadcast").stdout
     one, other = command("broadcast", "-r", "x"), command("-r", "x", module="commbench.broadcast")
     assert (one.returncode, one.stderr) == (other.returncode, other.stderr)
-    assert one.stderr == "commbench broadcast: error: -r is a whole number, not 'x'\n"
+    assert one.stderr == "commbench broadcast: error: -r is a whole number of at least 0, not 'x'\n"

@@ -7,7 +7,15 @@ import random
 import pytest
 
 from commbench.errors import UsageError
-from commbench.units import LARGEST, approximate_size, format_size, gigabytes_per_second, parse_number, parse_size
+from commbench.units import (
+    LARGEST,
+    approximate_size,
+    format_size,
+    gigabytes_per_second,
+    parse_number,
+    parse_size,
+    parse_whole,
+)
 
 CHANCE = random.Random("units")
 
@@ -74,9 +82,9 @@ def test_a_size_has_64_bits_with_a_sign(text: str) -> None:
         parse_size(text, "-e")
 
 
-@pytest.mark.xfail(reason="units.parse_size takes whole numbers through float, exact below 2^53 only")
 def test_large_sizes_are_exact() -> None:
     assert parse_size(str((1 << 53) + 1)) == (1 << 53) + 1
+    assert parse_size("4503599627370495.5K") == 4503599627370495 * 1024 + 512
 
 
 def test_a_size_is_written_with_the_largest_suffix_that_is_exact() -> None:
@@ -96,12 +104,7 @@ def test_a_written_size_is_read_as_itself() -> None:
     [
         *((0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (1 << 20, "1 MiB"), (int(2.346 * (1 << 30)), "2.35 GiB")),
         *((1 << 40, "1 TiB"), (5 << 40, "5 TiB")),
-        *(
-            pytest.param(
-                size, text, marks=pytest.mark.xfail(reason="approximate_size: from 1000 of a unit, .3g is 1e+03")
-            )
-            for size, text in ((1000 << 10, "1000 KiB"), (1023 << 30, "1023 GiB"))
-        ),
+        *((1000 << 10, "1000 KiB"), (1023 << 30, "1023 GiB"), (int(999.4 * 1024), "999 KiB"), (5000 << 40, "5000 TiB")),
     ],
 )
 def test_a_size_for_a_person_has_three_digits(size: int, text: str) -> None:
@@ -121,17 +124,22 @@ def test_a_number_is_finite_and_not_too_small(text: str) -> None:
         parse_number(text, "--budget")
 
 
-@pytest.mark.parametrize("text", ["", "many", "1.2.3", "0x10", "--"])
-def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=f"^-n is a whole number, not '{text}'$"):
-        parse_number(text, "-n", whole=True)
+@pytest.mark.parametrize("text", ["", "many", "1.2.3", "0x10", "--", "0.9", "nan"])
+def test_a_number_has_its_own_least(text: str) -> None:
+    assert parse_number("1", "-T", least=1) == 1.0
+    with pytest.raises(UsageError, match=f"^-T is a number of at least 1, not '{text}'$"):
+        parse_number(text, "-T", least=1)
 
 
-def test_a_whole_number_has_nothing_behind_the_point_and_its_own_least() -> None:
-    assert parse_number("20", "-n", least=1, whole=True) == 20
-    for text in ("0", "1.5", "0.999"):
-        with pytest.raises(UsageError, match=f"^-n is a whole number of at least 1, not '{text}'$"):
-            parse_number(text, "-n", least=1, whole=True)
+@pytest.mark.parametrize("text", ["", "many", "1.2.3", "0x10", "--", "0", "-1", "1.5", "1e3", "nan", str(LARGEST + 1)])
+def test_what_is_no_whole_number_or_too_small_or_too_large_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"^-n is a whole number of at least 1, not '{text}'$"):
+        parse_whole(text, "-n", least=1)
+
+
+def test_a_whole_number_is_exact() -> None:
+    for text in ("20", " 7 ", "0", str((1 << 53) + 1), str(LARGEST)):
+        assert parse_whole(text, "--seed") == int(text)
 
 
 def test_a_gigabyte_is_a_thousand_million_bytes() -> None:

@@ -149,7 +149,7 @@ class Backend(Protocol):
         """Return what the manifest keeps of the library: versions, files, settings read back."""
 
     def close(self) -> None:
-        """Free what `open` and `select` made."""
+        """Free what `open` and `using` made."""
 
 
 def names() -> list[str]:
@@ -171,6 +171,6 @@ def find(name: str) -> type[Backend]:
             raise unknown_name("backend", name, names()) from None
         raise
     if not hasattr(module, "Backend"):
-        raise UsageError(f"a backend is a module with a class Backend in it, and {name} has none")
+        raise UsageError(f"a backend is a module with a class Backend in it, and {name!r} has none")
     backend: type[Backend] = module.Backend
     return backend

@@ -171,8 +171,11 @@ class Agenda:
         ]
         if smaller:
             foreseen = foresee(sorted(smaller), cell.size)
-            if foreseen > left or (self._effort.max_seconds and foreseen > self._effort.max_seconds):
-                return f"a visit was foreseen to take {foreseen:.1f} s, and {left:.1f} s of the budget were left for it"
+            expected = f"a visit was foreseen to take {foreseen:.1f} s"
+            if foreseen > left:
+                return f"{expected}, and {left:.1f} s of the budget were left for it"
+            if self._effort.max_seconds and foreseen > self._effort.max_seconds:
+                return f"{expected}, and a cell may take {self._effort.max_seconds:g} s (--max-seconds)"
         return ""
 
 

@@ -162,9 +162,7 @@ def build(
                         if refusal := algorithm.refusal or backend.refusal(cell.call(collective), n):
                             cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
                         elif fits is not None and size > fits:
-                            cell = replace(
-                                cell, status=NOT_MEASURED, reason="it would take more than half of the free memory"
-                            )
+                            cell = replace(cell, status=NOT_MEASURED, reason=_TOO_LARGE)
                         cells.append(cell)
     return cells, list(notes)
 
@@ -177,7 +175,7 @@ def batches(cells: Sequence[Cell], concurrent: bool) -> dict[int, list[int]]:
     for index, cell in enumerate(cells):
         groups.setdefault(cell.group, []).append(index)
     likes = [[index for index in some if index is not None] for some in zip_longest(*groups.values())]
-    return {some[0]: some for some in likes}
+    return {next((index for index in some if cells[index].status == PLANNED), some[0]): some for some in likes}
 
 
 def memory(call: Call, backend: Backend, n: int) -> int:
@@ -209,7 +207,7 @@ def _grid(
 def _fitting_size(
     request: Request, collective: Collective, backend: Backend, n: int, allowance: int | None, notes: dict[str, None]
 ) -> int | None:
-    """Return the largest size of the default range that fits, None where all do; refuse an explicit one beyond."""
+    """Return the largest size of the default range that fits, None where all do; refuse a given one beyond memory."""
     itemsize = max(DTYPES[dtype].itemsize for dtype in request.dtypes)
     redop = request.redops[0] if collective.reduces else None
 
@@ -223,17 +221,18 @@ def _fitting_size(
 
     if allowance is None:
         return None
+    flag, given = ("-b", request.smallest) if request.largest is None else ("-e", request.largest)
+    if need(given) > allowance:
+        raise UsageError(
+            f"{flag} {format_size(given)} does not fit the memory: a rank needs {approximate_size(need(given))}, and "
+            f"{approximate_size(allowance)} is free for each rank of the fullest node; lower {flag} or start fewer "
+            "ranks a node"
+        )
     if request.largest is not None:
-        if need(request.largest) > allowance:
-            raise UsageError(
-                f"-e {format_size(request.largest)} does not fit the memory: a rank needs "
-                f"{approximate_size(need(request.largest))}, and {approximate_size(allowance)} is free for each rank "
-                "of the fullest node; lower -e or start fewer ranks a node"
-            )
         return None
-    fits = request.smallest
+    fits = request.smallest  # asked for, if only by default: it may have all of the memory
     for size in sizes(request.smallest, max(request.smallest, LARGEST_DEFAULT), request.factor, request.step):
-        if need(size) > allowance // _DEFAULT_SHARE:
+        if size > fits and need(size) > allowance // _DEFAULT_SHARE:
             notes[
                 f"sizes from {format_size(size)} on are cut: a rank would need {approximate_size(need(size))}, more "
                 f"than half of the {approximate_size(allowance)} that are free for it (-e SIZE asks for more)"

@@ -233,8 +233,8 @@ def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal,
         screen.print_nccl_tests(records, sys.stdout)
     elif options.format == "table":
         screen.print_table(records, sys.stdout)
-    if options.format != "json":
-        screen.print_rest(records, _aside(options))
+    failures = [record for record in records if record.status in FAILURES]
+    screen.print_rest(failures if options.format == "json" else records, _aside(options))
     _say_last(records, journal, options)
     return EXIT_FAILED if any(record.status in FAILURES for record in records) else EXIT_OK
 

@@ -64,10 +64,9 @@ class Sweep:
         # A compiled loop saves a microsecond a call: nothing where ranks wait for a core.
         self._compile_loop = not on_clock and not world.crowded and not world.largest(not compiled.available())[0]
         if self._compile_loop:
-            for name in teams:
-                first = next((index for index in mine if cells[index].group == name), None)
-                if first is not None:
-                    self._compile(first)
+            likes = {(self._calls[index].redop, self._calls[index].inplace): index for index in reversed(mine)}
+            for index in likes.values():  # in C, calls of a door are alike but for these two
+                self._compile(index)
 
     def lead(self, journal: Journal, agenda: Agenda, watch: Callable[[int], None]) -> None:
         """Visit what the agenda says, on rank 0; `watch` is told of each cell after its visit."""
@@ -122,7 +121,7 @@ class Sweep:
         return layout(backend, self._calls[index], world.rank, world.size)
 
     def _compile(self, index: int) -> None:
-        """Compile the timed loop before the budget's clock starts: all calls of a door are alike in C."""
+        """Compile the timed loop for calls like this cell's, before the budget's clock starts; each rank alone."""
         call, backend = self._calls[index], self._teams[self._cells[index].group].backend
         with backend.using(call.collective, Algorithm(AUTO, AUTO)):
             slots = self._arenas.slots(self._layout(index), DTYPES[call.dtype].storage)

@@ -8,8 +8,9 @@ another *salt*, hence other data and another prime, and results are poisoned bef
 What makes a wrong contribution visible in a single element:
 - moved data: unsigned integers of the element's width, different on every rank;
 - sum: integers so small that the sum is exact in the type in any order (Σ|x| <= 2^p for p bits of precision), yet
-  so large that a reduction in a narrower type rounds; none is zero. Integers wrap, and are odd. With more ranks than
-  2^p (256 for bfloat16) some sit out at an element, other ones at the next;
+  so large that a reduction in a narrower type rounds; none is zero. With more ranks than
+  2^p (256 for bfloat16) some sit out at an element, other ones at the next. Integers wrap, and are odd; those of
+  8 bits do not, since Open MPI saturates some of them (open-mpi/ompi#8045), and are small as the floats are;
 - prod: powers of two of either sign that cannot overflow in any order, never 1; odd integers other than 1;
 - min, max: one rank holds the extreme of an element, the next rank that of the next one.
   A message of fewer elements than ranks is checked several times (`probes`), so that the extreme moves on; with very
@@ -125,14 +126,20 @@ class Checker:
 
     def _terms(self, noise: Array) -> Array:
         """Return what is summed."""
-        if not self.dtype.is_float:
+        if not self.dtype.is_float and self.dtype.itemsize > 1:
             return (noise | np.uint64(1)).astype(self.dtype.storage)
-        most = 2**self.dtype.exact_bits
+        most = 2**self.dtype.exact_bits if self.dtype.is_float else int(np.iinfo(self.dtype.storage).max)
         largest = most // self.n
+        kind = np.float64 if self.dtype.is_float else self.dtype.storage
         if not largest:  # more ranks than the type can count: some sit out, others at the next element
-            return np.where(noise % np.uint64(-(-self.n // most)) == 0, 1.0, 0.0)
+            return (noise % np.uint64(-(-self.n // most)) == 0).astype(kind)
+        # An average of integers is rounded, which would hide what is no multiple of the ranks.
+        unit = self.n if self.redop == "avg" and not self.dtype.is_float and largest >= self.n else 1
+        largest //= unit
+        if self.dtype.name == "uint8":
+            return (unit * (noise % np.uint64(largest) + np.uint64(1)).astype(np.int64)).astype(kind)
         shifted = (noise % np.uint64(2 * largest)).astype(np.int64) - largest
-        return np.where(shifted >= 0, shifted + 1, shifted).astype(np.float64)
+        return (unit * np.where(shifted >= 0, shifted + 1, shifted)).astype(kind)
 
     def _factors(self, noise: Array, rank: Array) -> Array:
         """Return what is multiplied."""

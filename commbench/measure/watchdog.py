@@ -250,7 +250,7 @@ class Line:
         items = list(report.items())
         while True:
             part, items = items[:200], items[200:]
-            text = json.dumps({"token": self._token, "report": part}).encode()[:_DATAGRAM]
+            text = json.dumps({"token": self._token, "report": part}, ensure_ascii=False).encode()[:_DATAGRAM]
             for peer in self._peers:
                 with suppress(OSError):
                     self._socket.sendto(text, peer)

@@ -58,8 +58,10 @@ class Journal:
     def begin_session(self, session: dict[str, Any]) -> None:
         """Note in the manifest that another launch goes on with the run."""
         self.manifest["sessions"].append(session)
-        with self._saying(MANIFEST):
+        try:
             replace(self.folder / MANIFEST, json.dumps(self.manifest, indent=1))
+        except OSError as error:
+            raise ResultsError(f"cannot write {self.folder / MANIFEST}: {error.strerror}") from None
 
     @classmethod
     def create(cls, folder: Path, manifest: dict[str, Any]) -> Journal:

@@ -72,7 +72,6 @@ def test_what_a_backend_of_ones_own_lacks_is_not_taken_for_the_backend(own: Path
         find("mylab.needy")
 
 
-@pytest.mark.xfail(reason="base.find: AttributeError and TypeError get out, a traceback in place of one line, exit 2")
 @pytest.mark.parametrize("name", ["os.path", ".mpi"])
 def test_a_module_that_is_no_backend_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"'{name}'"):

@@ -1,12 +1,16 @@
-"""What launchers say of a process, and launchers and libraries that do not fit."""
+"""What launchers say of a process, launchers and libraries that do not fit, and how ranks agree."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
-from commbench.backends.world import Launch, launch, mismatch
+from commbench import cgroup
+from commbench.backends.world import Launch, cores_available, launch, mismatch
+from tests.mpi.launch import MPIRUN, library, mpirun, run
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
 HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
@@ -41,6 +45,15 @@ def test_an_mpirun_inside_a_slurm_job_is_what_launched() -> None:
 
 def test_srun_that_speaks_pmi_is_srun() -> None:
     assert told({"PMI_RANK": "2", "PMI_SIZE": "4"} | SRUN) == ("Slurm", 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("environment", "on_node"), [(OPEN_MPI, 4), (HYDRA, 2), (SRUN, 2), (TORCHRUN, 4), ({}, 1), ({"PMI_RANK": "0"}, 1)]
+)
+def test_launchers_tell_how_many_ranks_share_a_node(environment: dict[str, str], on_node: int) -> None:
+    assert launch(environment).on_node == on_node
+    crowd = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS_PER_NODE": "2(x4)"}
+    assert launch(crowd).on_node == 1  # not told in a way that is known
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "1.5"])
@@ -92,3 +105,54 @@ def test_a_launcher_of_one_mpi_with_the_library_of_another_is_refused_with_the_r
 @pytest.mark.parametrize("vendor", ["Open MPI", "MPICH", "Some vendor's MPI"])
 def test_torchrun_launches_no_mpi(vendor: str) -> None:
     assert refusal("torchrun", vendor) == "the mpi backend cannot be launched by torchrun: use mpirun or srun"
+
+
+# The cores that a process may use
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [(None, 4), (8.0, 4), (2.0, 2), (1.5, 2), (0.2, 1), (3.4, 3)], ids=lambda value: str(value)
+)
+def test_the_cores_are_those_of_the_mask_within_the_quota(
+    monkeypatch: pytest.MonkeyPatch, quota: float | None, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 7}, raising=False)
+    monkeypatch.setattr(cgroup, "cores", lambda: quota)
+    assert cores_available() == cores
+
+
+# How ranks agree
+
+AGREE = """
+import numpy as np
+from commbench.backends.world import open_mpi
+
+world = open_mpi()
+me, n = world.rank, world.size
+assert (n, world.nodes, world.node_rank, world.node_size) == (3, 1, me, 3)
+assert world.cores >= 1
+assert world.crowded == (n > world.cores)
+assert world.largest(me, -me, 2**62 - me) == (2, 0, 2**62)
+assert world.total(me, 1, True) == (3, 3, 3)
+assert world.command((me, 7)) == (0, 7)
+for speakers, text in (((), ""), ((2,), "from 2"), ((1, 2), "from 1")):
+    assert world.first_text(f"from {me}" if me in speakers else "") == text
+assert world.gather_text("é" * me) == (["", "é", "éé"] if me == 0 else None)
+assert world.gather_text("") == (["", "", ""] if me == 0 else None)
+assert world.gather(me) == ([0, 1, 2] if me == 0 else None)
+assert world.broadcast(str(me)) == "0"
+assert world.share_on_node(str(me)) == "0"
+world.meet_on_node()
+for how, merged in (("rank0", [0.0, 10.0]), ("mean", [1.0, 10.0]), ("min", [0.0, 10.0]), ("max", [2.0, 10.0])):
+    found = world.merge(np.array([float(me), 10.0]), how)
+    assert me or found.tolist() == merged, how
+world.close()
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not library(), reason=f"no mpirun beside this interpreter ({MPIRUN})")
+def test_ranks_come_to_one_answer(tmp_path: Path) -> None:
+    (tmp_path / "agree.py").write_text(AGREE, encoding="utf-8")
+    done = run(mpirun(3, "agree"), cwd=tmp_path)
+    assert done.code == 0, done.stderr

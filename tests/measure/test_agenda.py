@@ -10,7 +10,17 @@ from typing import Any, cast
 import pytest
 
 from commbench.measure import agenda as module
-from commbench.measure.agenda import AUTO_SHARE, FIRST_PASS_SHARE, Agenda, Effort, foresee, precise
+from commbench.measure.agenda import (
+    AUTO_SHARE,
+    FEWEST_ITERATIONS,
+    FIRST_PASS_SHARE,
+    MOST_ITERATIONS,
+    Agenda,
+    Effort,
+    fitting,
+    foresee,
+    precise,
+)
 from commbench.results.journal import Journal
 from tests.runs import bad_visit, cell, planned, visit
 
@@ -131,21 +141,38 @@ def test_no_cell_is_visited_twice_before_all_were_once(clock: Clock) -> None:
     assert sorted(run(clock)[:9]) == list(range(9))
 
 
-def test_what_a_spent_share_of_the_budget_leaves_is_journaled_as_not_measured(clock: Clock) -> None:
+def test_what_a_spent_share_of_the_budget_cuts_has_a_second_chance_and_is_then_not_measured(clock: Clock) -> None:
     journal = FakeJournal(len(CELLS))
     visited = []
     for index, _ in make(CELLS, journal, budget=40.0, rounds=1).steps():
+        assert not any(one["status"] == "not_measured" for visits in journal.visits.values() for one in visits)
         clock.now += 6.0  # but little of it by the visit itself, so that nothing is foreseen
         journal.append(visit(cell=index))
         visited.append(index)
     # auto has 10 s: it may begin a second visit, not a third; the others have until 20 s.
     assert (AUTO_SHARE * 40, FIRST_PASS_SHARE * 40) == (10, 20)
-    assert names(visited) == [("auto", 8), ("auto", 64), ("ring", 8), ("tree", 8)]
+    assert names(visited[:4]) == [("auto", 8), ("auto", 64), ("ring", 8), ("tree", 8)]
+    assert names(visited[4:]) == [("auto", 512), ("ring", 64), ("tree", 64)]
     skipped = {index: visits for index, visits in journal.visits.items() if index not in visited}
+    assert names(skipped) == [("ring", 512), ("tree", 512)]
     for index, visits in skipped.items():
-        assert [(one["cell"], one["status"]) for one in visits] == [(index, "not_measured")]
-        assert visits[0]["reason"] == "the first pass had its part of the budget of 40 s"
-    assert len(skipped) == 5
+        assert [(one["cell"], one["round"], one["session"], one["status"]) for one in visits] == [
+            (index, 0, 0, "not_measured")
+        ]
+        assert visits[0]["reason"] == "the budget of 40 s was spent on other cells"
+
+
+def test_rounds_come_before_the_second_chance(clock: Clock) -> None:
+    cells = [cell("auto", 8), cell("ring", 8), cell("ring", 64)]
+    journal = FakeJournal(3)
+    visited: list[int] = []
+    for index, _ in make(cells, journal, budget=40.0, rounds=2).steps():
+        clock.now += 11.0 if len(visited) < 2 else 1.0
+        journal.append(visit(cell=index))
+        visited.append(index)
+    assert visited[:2] == [0, 1]
+    assert sorted(visited[2:4]) == [0, 1]
+    assert visited[4:] == [2, 2]  # its first visit, and then its rounds
 
 
 def test_auto_alone_has_the_whole_first_pass(clock: Clock) -> None:
@@ -169,7 +196,7 @@ def test_a_visit_that_is_foreseen_not_to_fit_is_not_begun(clock: Clock) -> None:
         journal.append(outcome(index, 0) | {"cell": index, "seconds": took[index]})
     assert [bool(one and one[0]["status"] == "ok") for one in journal.visits.values()] == [True, True, True, False]
     assert journal.visits[3][0]["reason"] == (
-        "a visit was foreseen to take 100.0 s, and 38.9 s were left for the first pass"
+        "a visit was foreseen to take 100.0 s, and 88.9 s of the budget were left for it"
     )
 
 
@@ -180,6 +207,9 @@ def test_a_visit_foreseen_to_take_longer_than_a_cell_may_is_not_begun(clock: Clo
     for index, _ in agenda.steps():
         journal.append(visit(cell=index, seconds=10.0**index))
     assert [one[0]["status"] for one in journal.visits.values()] == ["ok", "ok", "not_measured"]
+    assert journal.visits[2][0]["reason"] == (
+        "a visit was foreseen to take 100.0 s, and a cell may take 5 s (--max-seconds)"
+    )
 
 
 def test_another_algorithm_or_data_type_tells_nothing_of_a_cells_time(clock: Clock) -> None:
@@ -231,7 +261,7 @@ def test_records_are_written_after_the_first_pass_and_after_every_round(clock: C
         written.append(journal.written)
         journal.append(good(index, 0) | {"cell": index})
     assert written == [0] * 9 + [1] * 9 + [2] * 9 + [3] * 9
-    assert journal.written == 4
+    assert journal.written == 5  # after the second chance, too
 
 
 # What ends them
@@ -279,7 +309,7 @@ def test_without_a_budget_nothing_is_cut(clock: Clock) -> None:
     assert make(CELLS, journal).seconds_left() is None
 
 
-@pytest.mark.parametrize("status", ["wrong", "rejected", "failed", "timeout", "not_measured"])
+@pytest.mark.parametrize("status", ["wrong", "rejected", "substituted", "failed", "timeout"])
 def test_a_cell_that_went_badly_is_not_visited_again_in_this_session(clock: Clock, status: str) -> None:
     journal = FakeJournal(2)
 
@@ -321,6 +351,7 @@ def resumed(*visits: dict[str, Any], session: int = 1) -> FakeJournal:
         ([bad_visit("not_measured")], 4),
         ([bad_visit("wrong")], 0),
         ([bad_visit("rejected")], 0),
+        ([bad_visit("substituted")], 0),
         ([visit(), bad_visit("wrong")], 0),
         ([bad_visit("failed", session=1)], 0),
     ],
@@ -334,6 +365,7 @@ def resumed(*visits: dict[str, Any], session: int = 1) -> FakeJournal:
         "not measured",
         "wrong",
         "rejected",
+        "substituted",
         "ok, wrong",
         "failed in this session",
     ],
@@ -392,6 +424,32 @@ def test_the_seconds_left_count_down_to_none(clock: Clock) -> None:
         left.append(agenda.seconds_left())
         clock.now += 20.0
     assert left == pytest.approx([50.0, 30.0, 10.0, 0.0])
+
+
+# How many iterations
+
+
+def test_iterations_that_were_asked_for_are_made(clock: Clock) -> None:
+    journal = resumed(visit(pace_us=100.0))
+    assert make([cell()], journal, iterations=20).iterations(0, 0.03) == 20
+
+
+def test_the_pace_of_the_visit_before_says_how_many_fit(clock: Clock) -> None:
+    journal = resumed(visit(pace_us=10.0), visit(pace_us=100.0))
+    assert make([cell()], journal).iterations(0, 0.03) == 300
+
+
+@pytest.mark.parametrize("before", [[], [visit()], [bad_visit("failed")]], ids=["nothing", "no pace", "failed"])
+def test_without_a_pace_the_ranks_find_out(clock: Clock, before: list[dict[str, Any]]) -> None:
+    assert make([cell()], resumed(*before)).iterations(0, 0.03) == 0
+
+
+@pytest.mark.parametrize(
+    ("pace", "iterations"), [(1e-4, 300), (1e-9, MOST_ITERATIONS), (1.0, FEWEST_ITERATIONS), (0.011, FEWEST_ITERATIONS)]
+)
+def test_iterations_stay_within_bounds(pace: float, iterations: int) -> None:
+    assert fitting(pace, 0.03) == iterations
+    assert (FEWEST_ITERATIONS, MOST_ITERATIONS) == (3, 1000)
 
 
 # Foreseen from smaller sizes

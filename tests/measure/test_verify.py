@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -246,23 +247,18 @@ def flip(received: Array, place: int, bit: int = 0) -> None:
 
 
 FAULT_SHAPES = [(2, 1), (3, 5), (4, 1021), (7, 1)]  # ranks, elements of a block
-CONSTANT_PRODUCT = pytest.mark.xfail(
-    reason="verify._factors: every rank's exponents are the same sequence, shifted by the rank modulo 3, so that ranks "
-    "that far apart send the same data, and the product of 3 ranks is the same at every element and salt"
-)
+VISIT = 3  # checks: before the timed loop, of it, after it
 
 
-def those(
-    selected: Callable[[Collective, Dtype, str | None], bool], prod_is_blind: bool = False
-) -> pytest.MarkDecorator:
+def those(selected: Callable[[Collective, Dtype, str | None], bool]) -> pytest.MarkDecorator:
     """Parametrize by the kinds that are selected; of what is only moved, one type of each width."""
     params = []
     for collective in COLLECTIVES.values():
         for dtype, redop in kinds(collective):
             if selected(collective, dtype, redop) and (redop or dtype.name in WIDTHS):
-                blind = prod_is_blind and dtype.is_float and redop == "prod"
-                name = f"{collective.name}-{dtype.name}-{redop or 'moved'}"
-                params.append(pytest.param(collective, dtype, redop, id=name, marks=[CONSTANT_PRODUCT] * blind))
+                params.append(
+                    pytest.param(collective, dtype, redop, id=f"{collective.name}-{dtype.name}-{redop or 'moved'}")
+                )
     return pytest.mark.parametrize(("collective", "dtype", "redop"), params)
 
 
@@ -273,9 +269,18 @@ def missed(
     redop: str | None,
     shapes: Sequence[tuple[int, int]] = FAULT_SHAPES,
 ) -> list[str]:
-    """The cases of a kind in which a fault is not seen."""
+    """The cases of a kind in which a fault is not seen, by one check; by those of a visit, where one may miss it."""
     cases = [Case(collective, dtype, redop, n, count) for n, count in shapes]
-    return [str(case) for case in cases if not case.is_caught(fault)]
+    return [str(case) for case in cases if not case.is_caught(fault, checks(dtype, redop))]
+
+
+def checks(dtype: Dtype, redop: str | None) -> int:
+    """How many checks it takes: where there are few values, two results may be equal by chance."""
+    return VISIT if redop and (dtype.itemsize == 1 or (redop == "prod" and dtype.is_float)) else 1
+
+
+def at_rank(fault: Callable[[Case, int, int], list[Array]], rank: int, case: Case, salt: int) -> list[Array]:
+    return fault(case, salt, rank)
 
 
 def missed_ranks(
@@ -284,14 +289,15 @@ def missed_ranks(
     dtype: Dtype,
     redop: str | None,
     shapes: Sequence[tuple[int, int]] = FAULT_SHAPES,
-    checks: int = 1,
+    repeated: int | None = None,
 ) -> list[str]:
     """The cases of a kind, and the ranks with data in them, in which a fault of one rank is not seen."""
     found = []
     for n, count in shapes:
         case = Case(collective, dtype, redop, n, count)
         for rank in (rank for rank, send in enumerate(case.inputs(0)) if send.size):
-            if not case.is_caught(lambda case, salt, rank=rank: fault(case, salt, rank), checks):  # type: ignore[misc]
+            broken = partial(at_rank, fault, rank)
+            if not case.is_caught(broken, repeated or checks(dtype, redop)):
                 found.append(f"{case} rank {rank}")
     return found
 
@@ -306,7 +312,7 @@ def test_a_doubled_rank_is_caught(collective: Collective, dtype: Dtype, redop: s
     assert missed_ranks(doubled, collective, dtype, redop) == []
 
 
-@those(lambda collective, dtype, redop: True, prod_is_blind=True)
+@those(lambda collective, dtype, redop: True)
 def test_a_rank_in_another_ones_place_is_caught(collective: Collective, dtype: Dtype, redop: str | None) -> None:
     assert missed_ranks(replaced, collective, dtype, redop) == []
 
@@ -316,7 +322,7 @@ def test_two_ranks_swapped_are_caught(collective: Collective, dtype: Dtype, redo
     assert missed_ranks(swapped, collective, dtype, redop) == []
 
 
-@those(lambda collective, dtype, redop: True, prod_is_blind=True)
+@those(lambda collective, dtype, redop: True)
 def test_a_stale_answer_is_caught(collective: Collective, dtype: Dtype, redop: str | None) -> None:
     assert missed(stale, collective, dtype, redop) == []
 
@@ -326,7 +332,7 @@ def test_an_answer_that_was_not_written_is_caught(collective: Collective, dtype:
     assert missed(unwritten, collective, dtype, redop) == []
 
 
-@those(lambda collective, dtype, redop: collective.size_blocks(3) == 3, prod_is_blind=True)
+@those(lambda collective, dtype, redop: collective.size_blocks(3) == 3)
 def test_blocks_out_of_order_are_caught(collective: Collective, dtype: Dtype, redop: str | None) -> None:
     assert missed(blocks_reversed, collective, dtype, redop) == []
 
@@ -339,7 +345,7 @@ def test_blocks_as_long_as_the_sequence_are_told_apart(name: str, redop: str | N
         assert case.wrong(blocks_reversed(case, salt), salt) > 0, str(case)
 
 
-@those(lambda collective, dtype, redop: True, prod_is_blind=True)
+@those(lambda collective, dtype, redop: True)
 def test_elements_shifted_by_one_are_caught(collective: Collective, dtype: Dtype, redop: str | None) -> None:
     shapes = [(n, count) for n, count in FAULT_SHAPES if count > 1]
     assert missed(shifted, collective, dtype, redop, shapes=shapes) == []
@@ -373,7 +379,7 @@ def test_each_wrong_element_is_counted_once(collective: Collective, dtype: Dtype
 @pytest.mark.parametrize("redop", ["min", "max"])
 def test_a_lost_rank_among_more_than_one_check_has_calls_for_is_caught_by_the_checks_of_a_visit(redop: str) -> None:
     assert probes(redop, 1, 13) < 13 <= 2 * probes(redop, 1, 13)
-    assert missed_ranks(lost, COLLECTIVES["allreduce"], DTYPES["float32"], redop, shapes=[(13, 1)], checks=2) == []
+    assert missed_ranks(lost, COLLECTIVES["allreduce"], DTYPES["float32"], redop, shapes=[(13, 1)], repeated=2) == []
 
 
 @pytest.mark.parametrize(
@@ -381,37 +387,22 @@ def test_a_lost_rank_among_more_than_one_check_has_calls_for_is_caught_by_the_ch
     [
         64,
         300,
-        pytest.param(
-            2000,
-            marks=pytest.mark.xfail(
-                reason="verify._values: one check of a message longer than "
-                "the period lets only the first ranks, as many as the period is long, hold the extreme"
-            ),
-        ),
+        2000,
     ],
 )
 def test_every_rank_of_many_holds_the_extreme_somewhere_in_a_long_message(n: int) -> None:
     case = Case(COLLECTIVES["allreduce"], DTYPES["int8"], "max", n, 4000)
-    (salt,) = case.salts()
-    sends = np.stack([send[0] for send in case.inputs(salt)])
-    assert set(sends.argmax(axis=0)) == set(range(n))
+    owners: set[int] = set()
+    for salt in case.salts():
+        owners.update(np.stack([send[0] for send in case.inputs(salt)]).argmax(axis=0).tolist())
+    assert owners == set(range(n))
 
 
 @pytest.mark.parametrize(
     ("dtype", "n"),
     [
-        *(("float32", 32), ("float32", 64), ("float16", 32), ("bfloat16", 8), ("int8", 64)),
-        *(
-            pytest.param(
-                dtype,
-                n,
-                marks=pytest.mark.xfail(
-                    reason="verify._terms: where the ranks are a multiple of "
-                    "2 * largest, each element's terms are all the possible ones, and their sum is the same everywhere"
-                ),
-            )
-            for dtype, n in (("float16", 64), ("float16", 128), ("bfloat16", 32), ("bfloat16", 64))
-        ),
+        *(("float32", 32), ("float32", 64), ("float16", 32), ("float16", 64), ("float16", 128)),
+        *(("bfloat16", 8), ("bfloat16", 32), ("bfloat16", 64), ("int8", 64)),
     ],
 )
 @pytest.mark.parametrize("fault", [stale, shifted], ids=["stale", "shifted"])
@@ -427,21 +418,10 @@ def test_a_stale_or_shifted_sum_over_many_ranks_is_caught(fault: Fault, dtype: s
         ("allreduce", "float16", "sum", 32),
         ("allreduce", "bfloat16", "sum", 16),
         ("allreduce", "int8", "sum", 128),
-        *(
-            pytest.param(
-                *kind,
-                marks=pytest.mark.xfail(
-                    reason="verify: the rank is added to the noise modulo a small "
-                    "number, so that some ranks send the same data at every element: a swap is never seen"
-                ),
-            )
-            for kind in (
-                ("allgather", "int8", None, 300),
-                ("allreduce", "int8", "sum", 300),
-                ("allreduce", "float16", "sum", 300),
-                ("allreduce", "bfloat16", "sum", 64),
-            )
-        ),
+        ("allgather", "int8", None, 300),
+        ("allreduce", "int8", "sum", 300),
+        ("allreduce", "float16", "sum", 300),
+        ("allreduce", "bfloat16", "sum", 64),
     ],
 )
 def test_no_two_of_many_ranks_send_the_same(name: str, dtype: str, redop: str | None, n: int) -> None:

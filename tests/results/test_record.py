@@ -116,11 +116,20 @@ def test_a_failure_after_good_visits_stands(status: str) -> None:
     assert fold(facts(), cell(), [visit(), visit(), bad_visit(status)]).status == status
 
 
-@pytest.mark.xfail(reason="record.fold: a failed cell that --resume had no budget for becomes not_measured, exit 0")
 @pytest.mark.parametrize("status", ["timeout", "failed"])
 def test_a_failure_is_not_forgotten_because_there_was_no_time_to_try_again(status: str) -> None:
     visits = [bad_visit(status), bad_visit("not_measured", "the budget is spent", session=1)]
     assert fold(facts(), cell(), visits).status == status
+
+
+def test_a_cut_is_none_where_there_was_a_time() -> None:
+    record = fold(facts(), cell(), [visit([8.0]), bad_visit("not_measured", "the budget is spent", session=1)])
+    assert (record.status, record.reason, record.time_us) == ("ok", "", 8.0)
+
+
+def test_a_cell_that_the_plan_cut_keeps_its_reason() -> None:
+    record = fold(facts(), cell(status="not_measured", reason="too large"), [])
+    assert (record.status, record.reason) == ("not_measured", "too large")
 
 
 def test_wrong_elements_add_up_over_the_checks_and_are_null_without_any() -> None:

@@ -1,0 +1,186 @@
+"""One visit of one cell, on a library that goes right or wrong at every point of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commbench.backends.base import Call, Selection
+from commbench.errors import Rejected
+from commbench.measure.agenda import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort
+from commbench.measure.buffers import Arenas, layout
+from commbench.measure.visit import KEPT_SAMPLES, Visit, summary
+from commbench.results.journal import _MEASURED
+from tests.fakes import FakeLibrary, call, effort
+from tests.numpy_collectives import Array
+
+TIMED = {"iterations", "median_us", "mean_us", "min_us", "max_us", "p99_us", "samples_us", "calls"}
+
+
+def carry_out(
+    library: FakeLibrary,
+    one: Call | None = None,
+    asked: Effort | None = None,
+    *,
+    number: int = 0,
+    warmup: int = 1,
+    iterations: int = 5,
+    seconds: float = 0.001,
+) -> dict[str, Any]:
+    one = one or call()
+    arenas = Arenas(library.backend, [layout(library.backend, one, 0, 1)])
+    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, warmup, False)
+    return visit.carry_out(seconds, iterations)
+
+
+def test_a_visit_checks_times_and_checks_again() -> None:
+    library = FakeLibrary()
+    kept = carry_out(library)
+    assert library.calls == 1 + 1 + 5 + 1  # check, warm-up, timed, check
+    assert library.barriers == 1 + 5
+    assert (kept["status"], kept["reason"], kept["wrong"], kept["iterations"]) == ("ok", "", 0, 5)
+    assert (kept["observed_algorithm"], kept["evidence"], kept["loop"]) == ("ring", "said so", "plain")
+    assert kept["pace_us"] > 0
+    assert kept["switch_us"] >= 0
+    assert kept["seconds"] > 0
+
+
+def test_what_is_kept_is_what_the_journal_reads() -> None:
+    kept = json.loads(json.dumps(carry_out(FakeLibrary())))
+    assert all(isinstance(kept[name], kind) for name, kind in _MEASURED)
+    assert kept.keys() >= TIMED
+
+
+def test_every_check_and_the_timed_loop_have_data_of_their_own() -> None:
+    library = FakeLibrary()
+    for number in range(3):
+        carry_out(library, number=number)
+    visits = [library.seen[8 * i : 8 * i + 8] for i in range(3)]
+    assert all(len(set(visit[1:7])) == 1 for visit in visits)  # warm-up and timed
+    assert len({data for visit in visits for data in (visit[0], visit[1], visit[7])}) == 9
+
+
+def break_at(*numbers: int) -> FakeLibrary:
+    """A library whose calls of these numbers give one wrong element."""
+
+    def wrongly(number: int, send: Array, recv: Array) -> None:
+        recv[:] = send
+        if number in numbers:
+            recv[3] += 1
+
+    return FakeLibrary(wrongly)
+
+
+@pytest.mark.parametrize(("numbers", "wrong"), [((1,), 1), ((7,), 1), ((8,), 1), ((1, 7, 8), 1), ((7, 8), 2)])
+def test_a_wrong_answer_before_in_and_after_the_timed_loop_is_seen(numbers: tuple[int, ...], wrong: int) -> None:
+    kept = carry_out(break_at(*numbers))
+    assert (kept["status"], kept["wrong"]) == ("wrong", wrong)
+    assert kept["reason"] == f"{wrong} elements differ from the definition of all-reduce"
+    assert not TIMED & kept.keys()
+
+
+def test_a_stale_result_is_wrong() -> None:
+    def only_once(number: int, send: Array, recv: Array) -> None:
+        if number == 1:
+            recv[:] = send
+
+    assert carry_out(FakeLibrary(only_once))["status"] == "wrong"
+
+
+def test_a_cell_that_is_wrong_from_the_start_is_not_timed() -> None:
+    library = break_at(1)
+    carry_out(library)
+    assert library.calls == 1
+
+
+def test_without_checks_nothing_is_called_wrong() -> None:
+    library = break_at(*range(10))
+    kept = carry_out(library, asked=effort(check=False))
+    assert (kept["status"], kept["wrong"]) == ("ok", None)
+    assert library.calls == 1 + 1 + 5  # the witness stays
+
+
+def test_in_place_the_timed_loop_leaves_nothing_to_tell_by() -> None:
+    assert carry_out(break_at(7), call(inplace=True))["status"] == "ok"
+    assert carry_out(break_at(8), call(inplace=True))["status"] == "wrong"
+
+
+def test_what_the_library_refuses_is_rejected() -> None:
+    for selection in (Rejected("no such thing"), Selection(None, "said so", objection="no such thing")):
+        library = FakeLibrary(selection=selection)
+        kept = carry_out(library)
+        assert (kept["status"], kept["reason"], kept["wrong"]) == ("rejected", "no such thing", None)
+        assert (kept["observed_algorithm"], kept["evidence"]) == (None, "none: the cell did not run as asked")
+        assert library.calls == 1
+
+
+def test_another_algorithm_than_the_one_asked_for_is_substituted() -> None:
+    kept = carry_out(FakeLibrary(selection=Selection("linear", "seen")))
+    assert (kept["status"], kept["reason"]) == ("substituted", "linear ran instead of ring")
+    assert (kept["observed_algorithm"], kept["evidence"]) == ("linear", "seen")
+    assert not TIMED & kept.keys()
+
+
+def test_what_ran_unseen_is_not_called_substituted() -> None:
+    kept = carry_out(FakeLibrary(selection=Selection(None, "unknown")))
+    assert (kept["status"], kept["observed_algorithm"]) == ("ok", None)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8], ids=["witness", "warm-up", "timed", "last check"])
+def test_an_error_at_any_point_is_kept_until_all_agree(number: int) -> None:
+    def broken(now: int, send: Array, recv: Array) -> None:
+        if now == number:
+            raise ValueError("it broke")
+        recv[:] = send
+
+    kept = carry_out(FakeLibrary(broken))
+    assert (kept["status"], kept["reason"], kept["wrong"]) == ("failed", "ValueError: it broke", None)
+    assert not TIMED & kept.keys()
+
+
+def test_a_minimum_is_checked_until_each_rank_could_have_shown() -> None:
+    library = FakeLibrary()
+    assert carry_out(library, call(redop="min", count=1))["status"] == "ok"
+    assert library.calls == 8  # one rank: one call each
+
+
+@pytest.mark.parametrize(("first", "asked", "warmups"), [(3, None, 3), (0, None, 1), (3, 5, 3), (0, 5, 0)])
+def test_warm_ups_are_those_asked_for_and_one_where_the_pace_is_wanted(
+    first: int, asked: int | None, warmups: int
+) -> None:
+    library = FakeLibrary()
+    carry_out(library, asked=effort(iterations=asked), warmup=first)
+    assert library.calls == 1 + warmups + 5 + 1
+
+
+def test_without_a_number_the_warm_up_says_how_many_iterations_fit() -> None:
+    for seconds, least, most in ((0.0, FEWEST_ITERATIONS, FEWEST_ITERATIONS), (60.0, MOST_ITERATIONS, MOST_ITERATIONS)):
+        kept = carry_out(FakeLibrary(), asked=effort(iterations=None), iterations=0, seconds=seconds)
+        assert least <= kept["iterations"] <= most
+
+
+def test_few_samples_are_kept_as_they_are() -> None:
+    kept = summary(np.array([3.0, 1.0, 2.0]))
+    assert kept == {
+        "iterations": 3,
+        "median_us": 2.0,
+        "mean_us": 2.0,
+        "min_us": 1.0,
+        "max_us": 3.0,
+        "p99_us": 2.98,
+        "samples_us": [3.0, 1.0, 2.0],
+    }
+
+
+def test_of_many_samples_some_are_kept_evenly_and_the_figures_are_over_all() -> None:
+    samples = np.arange(1000.0)
+    samples[999] = 1e6
+    kept = summary(samples)
+    assert (kept["iterations"], kept["min_us"], kept["max_us"], kept["median_us"]) == (1000, 0.0, 1e6, 499.5)
+    assert kept["mean_us"] == pytest.approx(samples.mean())
+    assert kept["p99_us"] == pytest.approx(np.quantile(samples, 0.99))
+    assert len(kept["samples_us"]) == KEPT_SAMPLES
+    assert set(np.diff(kept["samples_us"])) == {7.0, 8.0}
