@@ -17,7 +17,7 @@ from commbench.measure.agenda import FEW_ROUNDS, ROUNDS, Effort
 from commbench.measure.collective import Collective
 from commbench.measure.groups import ALL, Group, Seat
 from commbench.measure.plan import Cell, Request, build
-from commbench.results import manifest
+from commbench.results import manifest, regime
 from commbench.results.journal import Journal
 from commbench.results.record import FORMAT
 from commbench.units import format_ranges
@@ -47,9 +47,8 @@ def begin(launch: Launch, out: str | None) -> Journal:
     method = asked["method"] or backend.method
     rounds = asked["rounds"] or (FEW_ROUNDS if world.crowded else ROUNDS)
     groups = _groups(asked, [Seat(**seat) for seat in launch.site["seats"]])
-    notes: dict[str, None] = {}
-    if world.crowded:
-        notes[f"ranks outnumber the cores of a node ({world.cores} here): times hold the wait for a core too"] = None
+    machine, session = manifest.machine(), _session(launch)
+    notes = dict.fromkeys(regime.findings(launch.site, machine, session["load"]))
     if asked["concurrent"]:
         notes["all groups run at once (--concurrent on): what one has the others lack"] = None
     cells: list[Cell] = []
@@ -67,8 +66,8 @@ def begin(launch: Launch, out: str | None) -> Journal:
             "cells": [cell.to_dict() for cell in cells],
         },
         "library": backend.facts(),
-        "machine": manifest.machine(),
-        "sessions": [_session(launch)],
+        "machine": machine,
+        "sessions": [session],
     }
     return Journal.create(Path(out) if out else _unused(f"results/{manifest.now()}-{collective.name}"), contents)
 

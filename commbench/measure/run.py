@@ -26,6 +26,7 @@ from commbench.measure.watchdog import Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
 from commbench.results.record import FAILURES, NOT_MEASURED, TIMEOUT, Record
+from commbench.results.skew import laggards
 
 T = TypeVar("T")
 
@@ -246,5 +247,10 @@ def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> 
         lines.append(
             f"{counts[NOT_MEASURED]} cells were cut: --resume goes on with them, a larger --budget leaves fewer"
         )
+    drifting = [f"{r.algorithm} {r.size} B {r.drift:+.0%}" for r in records if r.drift is not None]
+    if drifting:
+        more = f" and {len(drifting) - 5} more" if len(drifting) > 5 else ""
+        lines.append(f"drifted over their rounds, so the machine changed meanwhile: {', '.join(drifting[:5])}{more}")
+    lines += laggards(records)
     lines.append(f"results in {journal.folder}: commbench.load({str(journal.folder)!r}) is their pandas table")
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

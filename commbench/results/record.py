@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from commbench.results.regime import drift
 from commbench.results.stats import median, median_interval, quantile
 
 FORMAT = 1
@@ -73,6 +74,7 @@ class Record:
     arrival_skew_us: list[float] | None  # per rank, after the first: median over iterations and rounds; method clock
     exit_skew_us: list[float] | None
     skew_error_us: float | None
+    drift: float | None  # by which fraction the rounds changed from their first half to the second, where they did
     late_starts: int | None  # iterations that were discarded, since a rank was not ready
     wrong: int | None  # elements, over all checks and ranks; None: not checked
     calls: int  # library calls for one collective: above 1 where it went in chunks
@@ -147,6 +149,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
         times = timing([visit for visit in visits if visit["status"] == OK])
         algbw = cell["size"] / times.time_us / 1e3 if times.time_us else None
         fields |= dataclasses.asdict(times)
+        fields["drift"] = drift([visit["median_us"] for visit in visits if visit["status"] == OK])
         fields |= _skews([visit for visit in visits if visit["status"] == OK])
         fields["algbw"] = algbw
         fields["busbw"] = None if algbw is None else algbw * group["busbw_factor"]
@@ -175,5 +178,5 @@ _GROUP_FIELDS = ("ranks", "hosts", "nranks", "nnodes", "busbw_factor")
 _MEASURED_FIELDS = (
     *("observed_algorithm", "observed_protocol", "channels", "loop", "time_us", "time_us_low", "time_us_high"),
     *("time_us_mean", "time_us_min", "time_us_max", "time_us_p99", "algbw", "busbw", "wrong"),
-    *("arrival_skew_us", "exit_skew_us", "skew_error_us", "late_starts"),
+    *("arrival_skew_us", "exit_skew_us", "skew_error_us", "late_starts", "drift"),
 )

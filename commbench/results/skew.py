@@ -1,0 +1,38 @@
+"""Which ranks are persistently late, from the skews on the common clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commbench.results.record import OK, Record
+from commbench.results.stats import median
+
+LATE_US = 5.0  # an arrival that much after the first rank's is late, if it is beyond the clocks' error too
+ERRORS = 3.0
+FEWEST_CELLS = 3
+
+
+def laggards(records: Sequence[Record]) -> list[str]:
+    """Return a line for each rank that came late in most cells of its group: by how much, and how sure that is."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record.status == OK and record.arrival_skew_us:
+            groups.setdefault(record.group, []).append(record)
+    return [line for name, mine in groups.items() for line in _of_group(name, mine)]
+
+
+def _of_group(name: str, records: Sequence[Record]) -> list[str]:
+    lines = []
+    for rank in range(records[0].nranks):
+        late = [
+            skew
+            for record in records
+            if (skew := (record.arrival_skew_us or [])[rank]) > max(LATE_US, ERRORS * (record.skew_error_us or 0.0))
+        ]
+        if len(records) >= FEWEST_CELLS and 2 * len(late) > len(records):
+            error = max(record.skew_error_us or 0.0 for record in records)
+            lines.append(
+                f"rank {rank} of group {name} is late: it arrives {median(late):.0f} us after the first "
+                f"(± {error:.1f} us) in {len(late)} of {len(records)} cells"
+            )
+    return lines
