@@ -298,7 +298,9 @@ def main() -> None:
     )
     parser.add_argument("--leaves", type=int, default=2, metavar="N", help="leaf switches (default 2)")
     parser.add_argument("--hosts-per-leaf", type=int, default=2, metavar="N", help="hosts on each (default 2)")
-    parser.add_argument("--host-rate", default="1600mbit", metavar="RATE", help="of each host's link (default 1600mbit)")
+    parser.add_argument(
+        "--host-rate", default="1600mbit", metavar="RATE", help="of each host's link (default 1600mbit)"
+    )
     parser.add_argument("--trunk-rate", default="400mbit", metavar="RATE", help="between leaves (default 400mbit)")
     parser.add_argument(
         "--slow",

@@ -27,14 +27,24 @@ def cores(root: str = _ROOT, process: str = _PROCESS) -> float | None:
 
 
 def memory_left(root: str = _ROOT, process: str = _PROCESS) -> int | None:
-    """Return the bytes that the tightest memory limit leaves, or None without one."""
+    """Return the bytes that the tightest memory limit leaves, or None without one.
+
+    Cached files count as used, but give way, as in the kernel's own estimate of what is available (MemAvailable).
+    """
     found = []
     for folder in _folders("memory", root, process):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             top, current = _read(folder / limit), _read(folder / used)
             if top.isdigit() and current.isdigit() and int(top) < _UNLIMITED:
-                found.append(max(0, int(top) - int(current)))
+                found.append(max(0, int(top) - max(0, int(current) - _cached(folder))))
     return min(found, default=None)
+
+
+def _cached(folder: Path) -> int:
+    """Return the bytes of cached files in a group and those below it; version 1 has those sums under `total_`."""
+    stat = dict(line.split(maxsplit=1) for line in _read(folder / "memory.stat").splitlines() if " " in line)
+    sums = (stat.get(f"total_{name}", stat.get(name, "")) for name in ("active_file", "inactive_file"))
+    return sum(int(text) for text in sums if text.isdigit())
 
 
 def _folders(controller: str, root: str, process: str) -> Iterator[Path]:

@@ -10,6 +10,8 @@ from commbench import cgroup
 
 V2 = "0::/jobs/mine"
 V1 = "7:cpu,cpuacct:/jobs/mine\n5:memory:/jobs/mine\n1:name=systemd:/user\n0::/"
+STAT = "anon 2400\nactive_file 300\ninactive_file 200\nshmem 7"
+STAT_1 = "active_file 1\ninactive_file 2\ntotal_active_file 300\ntotal_inactive_file 200"
 NONE = str(2**63 - 4096)  # version 1's way to say that there is no limit
 
 
@@ -78,11 +80,15 @@ def memory_1(folder: str, top: str, used: str) -> dict[str, str]:
         (V2, memory("jobs/mine/", "3000", "1000"), 2000),
         (V2, memory("jobs/mine/", "max", "1000"), None),
         (V2, memory("jobs/mine/", "1000", "3000"), 0),
+        (V2, memory("jobs/mine/", "3000", "2900") | {"jobs/mine/memory.stat": STAT}, 600),
+        (V2, memory("jobs/mine/", "3000", "100") | {"jobs/mine/memory.stat": STAT}, 3000),
+        (V2, memory("jobs/mine/", "3000", "2900") | {"jobs/mine/memory.stat": "nonsense"}, 100),
         (V2, memory("jobs/mine/", "3000", "1000") | memory("jobs/", "9000", "8500"), 500),
         (V2, memory("jobs/mine/", "max", "1000") | memory("jobs/", "9000", "8500"), 500),
         (V2, memory("", "3000", "1000"), 2000),
         (V2, {"jobs/mine/memory.max": "3000"}, None),  # how much of it is used is not known
         (V1, memory_1("jobs/mine/", "3000", "1000"), 2000),
+        (V1, memory_1("jobs/mine/", "3000", "2900") | {"memory/jobs/mine/memory.stat": STAT_1}, 600),
         (V1, memory_1("jobs/mine/", NONE, "1000"), None),
         (V1, memory_1("jobs/mine/", NONE, "1000") | memory_1("jobs/", "9000", "8500"), 500),
         (V1, memory_1("user/", "3000", "1000"), None),  # the group of another controller

@@ -158,9 +158,7 @@ class Agenda:
 
         Its time is foreseen from the same cell at smaller sizes.
         """
-        if not self._effort.budget:
-            return ""
-        left = (share - self._spent()) * self._effort.budget
+        left = (share - self._spent()) * self._effort.budget if self._effort.budget else math.inf
         if left <= 0:
             return f"the budget of {self._effort.budget:g} s was spent on other cells"
         cell = self._cells[index]

@@ -15,6 +15,7 @@ What makes a wrong contribution visible in a single element:
 - min, max: one rank holds the extreme of an element, the next rank that of the next one.
   A message of fewer elements than ranks is checked several times (`probes`), so that the extreme moves on; with very
   many ranks it takes several visits until each had its turn.
+- avg: as sum. What is rounded away cannot show: 8-bit averages of a dozen ranks and more may hide one in one element.
 So floats are compared exactly; only `avg` has a tolerance: the exact sum, scaled, is off by a rounding or two.
 """
 
@@ -118,7 +119,7 @@ class Checker:
             return (_mix(here + (group << np.uint64(40))) + rank * np.uint64(0x9E37)).astype(f"uint{bits}")
         noise = _mix(here + (rank << np.uint64(40)))
         if self.redop in ("min", "max"):
-            owner = (places + salt * window) % self.n == ranks[:, None]
+            owner = (places + salt * min(window, min(PERIODS))) % self.n == ranks[:, None]
             level = np.where(owner, 100 + noise % np.uint64(20), noise % np.uint64(89)).astype(np.int64)
             level = level if self.redop == "max" else 120 - level
             return level.astype(np.float64 if self.dtype.is_float else self.dtype.storage)

@@ -123,8 +123,8 @@ def timing(visits: Sequence[Visit]) -> Timing:
 def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Visit]) -> Record:
     """Fold a planned cell and its visits into its record; `facts` are what the run's records share.
 
-    One bad visit spoils the cell: its status is the last that is not ok, and a wrong cell's times are withdrawn.
-    A visit that timed out or failed is forgiven when a later one (after --resume) went well.
+    A cell that was once wrong, substituted or rejected stays so, and has no time. A visit that timed out or failed is
+    forgiven when a later one (after --resume) went well.
     """
     fields: dict[str, Any] = {name: cell.get(name) for name in _CELL_FIELDS}
     fields |= {name: facts[name] for name in _FACT_FIELDS}

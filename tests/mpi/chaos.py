@@ -27,7 +27,20 @@ RANKS = 3
 DEADLINE = 4.0  # seconds, -T
 LATEST = DEADLINE + 5.0
 DOOR = "commbench.allreduce"
-SWEEP = "-b 64 -e 32K -f 8 --precision 0 --rounds 3 --algo auto,ring,recursive_doubling".split()
+SWEEP = (
+    "-b",
+    "64",
+    "-e",
+    "32K",
+    "-f",
+    "8",
+    "--precision",
+    "0",
+    "--rounds",
+    "3",
+    "--algo",
+    "auto,ring,recursive_doubling",
+)
 CELLS, ROUNDS = 12, 3
 _RANK_VARIABLES = (b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")
 
@@ -53,9 +66,9 @@ def process_of(job: Job, rank: int) -> int:
     for pid in job.processes():
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if DOOR.encode() in command and any(name + str(rank).encode() in entries for name in _RANK_VARIABLES):
-            if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
-                return pid
+        is_rank = any(name + str(rank).encode() in entries for name in _RANK_VARIABLES)
+        if is_rank and DOOR.encode() in command and Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
+            return pid
     raise AssertionError(f"no process of rank {rank}")
 
 
