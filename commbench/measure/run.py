@@ -81,6 +81,8 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
             sweep.follow()
         else:
             _say_first(journal, backend, collective, options, f"{name}: {why}")
+            if sweep.trouble:
+                screen.note(f"{sweep.trouble}: timing by the plain loop, a microsecond slower a call")
             try:
                 code = _lead(sweep, cells, Agenda(cells, together, journal, effort), journal, options)
             except DiskError as error:

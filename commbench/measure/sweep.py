@@ -63,10 +63,10 @@ class Sweep:
         self._clocks = {name: Clock(team.world) for name, team in teams.items()} if on_clock else {}
         # A compiled loop saves a microsecond a call: nothing where ranks wait for a core.
         self._compile_loop = not on_clock and not world.crowded and not world.largest(not compiled.available())[0]
+        self.trouble = ""  # why no loop is compiled, where that was tried
         if self._compile_loop:
-            likes = {(self._calls[index].redop, self._calls[index].inplace): index for index in reversed(mine)}
-            for index in likes.values():  # in C, calls of a door are alike but for these two
-                self._compile(index)
+            self.trouble = world.first_text(self._compile_all(mine))
+            self._compile_loop = not self.trouble
 
     def lead(self, journal: Journal, agenda: Agenda, watch: Callable[[int], None]) -> None:
         """Visit what the agenda says, on rank 0; `watch` is told of each cell after its visit."""
@@ -119,6 +119,16 @@ class Sweep:
     def _layout(self, index: int) -> Any:
         world, backend = self._teams[self._cells[index].group]
         return layout(backend, self._calls[index], world.rank, world.size)
+
+    def _compile_all(self, mine: Sequence[int]) -> str:
+        """Compile what this rank's cells need, and return what went wrong."""
+        likes = {(self._calls[index].redop, self._calls[index].inplace): index for index in reversed(mine)}
+        try:
+            for index in likes.values():  # in C, calls of a door are alike but for these two
+                self._compile(index)
+        except Exception as error:  # a Numba of another NumPy, a cache that cannot be written, ...
+            return f"the timed loop cannot be compiled ({type(error).__name__}: {str(error).splitlines()[0]})"
+        return ""
 
     def _compile(self, index: int) -> None:
         """Compile the timed loop for calls like this cell's, before the budget's clock starts; each rank alone."""
