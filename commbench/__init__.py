@@ -1,4 +1,4 @@
-"""commbench measures collective communication, predicts it, places it, and says where a training step's time goes.
+"""commbench measures collective communication: every algorithm, checked, on the libraries of a cluster.
 
 `import commbench` loads nothing heavy: every rank of a large job pays for what stands here.
 """

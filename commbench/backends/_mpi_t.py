@@ -50,6 +50,10 @@ class ControlVariables:
         if kept != value:
             raise Rejected(f"{name} was set to {value} and reads back as {kept}")
 
+    def setting(self, name: str) -> str:
+        """Return NAME=VALUE where the variable exists and is not 0, else nothing."""
+        return f"{name}={self.read(name)}" if name in self and self.read(name) else ""
+
     def describe(self, name: str) -> tuple[str, dict[int, str]]:
         """Return the variable's description and, where it has an enumeration, its values."""
         text, length = create_string_buffer(1 << 16), c_int(1 << 16)

@@ -62,8 +62,7 @@ class Switch:
 
     def chosen_already(self, function: str) -> str:
         """Return the control variable by which the user has chosen an algorithm for `function`, empty if none."""
-        name = _variable(function)
-        return f"{name}={self._variables.read(name)}" if name in self._variables and self._variables.read(name) else ""
+        return self._variables.setting(_variable(function))
 
     def select(self, function: str, algorithm: Algorithm, comm: Any) -> Any:
         """Return the communicator to call: the same for every algorithm, since the variable is read at each call."""

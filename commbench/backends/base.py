@@ -1,8 +1,9 @@
 """The contract of a backend: the library that carries out a collective.
 
 A backend lives in `commbench/backends/NAME.py` as class `Backend`; a dotted name (`--backend mylab.ucx`) is imported as
-it stands. `run` and `barrier` block until the operation is complete on this rank; all other calls but `refusal`,
-`algorithms` and `shared_buffer` are collective: every rank makes them, in the same order, with the same arguments.
+it stands. A plan's `runs` and the barrier block until the operation is complete on this rank. `open`, `using` and `close`, and
+what a plan runs, are collective: every rank makes these calls, in the same order, with the same arguments. All others
+are local to a rank, and some are made on rank 0 alone.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -69,9 +70,16 @@ def mismatch(launched: Launch, vendor: str, path: str) -> str:
     )
 
 
-def cores_available() -> int:
-    """Return how many cores this process may use: its CPU mask, within its control group's quota."""
-    return min(len(_affinity()), _quota())
+def _cores_of_the_job() -> int:
+    """Return how many cores this node's ranks may use together, as far as is known before they can ask one another.
+
+    A rank may be bound to a core of its own; the launcher's process above it has the whole allocation.
+    """
+    cpus = _affinity()
+    if hasattr(os, "sched_getaffinity"):
+        with suppress(OSError):
+            cpus |= os.sched_getaffinity(os.getppid())
+    return min(len(cpus), _quota())
 
 
 def _affinity() -> set[int]:
@@ -249,7 +257,7 @@ def open_mpi() -> World:
         raise UsageError(trouble)
     if vendor in ("Open MPI", "MPICH"):
         library = import_module(f"commbench.backends.{'_openmpi' if vendor == 'Open MPI' else '_mpich'}")
-        library.before_init(os.environ, MPI.get_vendor()[1], launched.on_node > cores_available())
+        library.before_init(os.environ, MPI.get_vendor()[1], launched.on_node > _cores_of_the_job())
     # mpi4py asks for MPI_THREAD_MULTIPLE by default, which costs up to twice the latency.
     MPI.Init_thread(MPI.THREAD_FUNNELED)
     world = World(MPI)

@@ -16,7 +16,7 @@ from typing import Any
 from commbench.backends.base import AUTO
 from commbench.measure.plan import PLANNED, Cell
 from commbench.results.journal import Journal
-from commbench.results.record import FAILED, NOT_MEASURED, OK, REJECTED, TIMEOUT, WRONG
+from commbench.results.record import FAILED, LASTING, NOT_MEASURED, OK, TIMEOUT
 from commbench.results.stats import median, median_interval
 
 FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000  # of a visit
@@ -89,7 +89,7 @@ class Agenda:
     def unfinished(self, index: int) -> bool:
         """Whether another visit would refine a cell that went well so far."""
         visits = self._journal.visits[index]
-        if not visits or any(visit["status"] in (WRONG, REJECTED) for visit in visits) or visits[-1]["status"] != OK:
+        if not visits or any(visit["status"] in LASTING for visit in visits) or visits[-1]["status"] != OK:
             return False
         good = [visit for visit in visits if visit["status"] == OK]
         if len(good) >= self._effort.rounds:

@@ -56,24 +56,22 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = it.add_argument_group("what is swept").add_argument
-    add("-b", "--minbytes", metavar="SIZE", help=f"smallest size, with K, M or G (default {DEFAULT_SMALLEST})")
+    add("-b", "--minbytes", metavar="SIZE", help=f"smallest size, with K, M, G or T (default {DEFAULT_SMALLEST})")
     add("-e", "--maxbytes", metavar="SIZE", help="largest size (default: as far as half of the free memory goes)")
     add("-f", "--stepfactor", metavar="F", help=f"each size is the last one times F (default {DEFAULT_FACTOR})")
     add("-i", "--stepbytes", metavar="SIZE", help="each size is the last one plus SIZE (default: -f)")
-    add("-d", "--datatype", metavar="TYPES", default="float", help="element types, by comma, or all (default float)")
+    add("-d", "--datatype", metavar="TYPES", help="element types, by comma, or all (default float)")
     if collective.reduces:
-        add("-o", "--op", metavar="OPS", default="sum", help=f"{', '.join(REDOPS)}, by comma, or all (default sum)")
+        add("-o", "--op", metavar="OPS", help=f"{', '.join(REDOPS)}, by comma, or all (default sum)")
     if collective.rooted:
-        add("-r", "--root", metavar="RANK", default="0", help="the root (default 0)")
-    add(
-        "--algo", metavar="NAMES", default="all", help="algorithms, by comma, or all that the library has (default all)"
-    )
+        add("-r", "--root", metavar="RANK", help="the root (default 0)")
+    add("--algo", metavar="NAMES", help="algorithms, by comma, or all that the library has (default all)")
     add(
         "--inplace", choices=("out", "in", "both"), help="out of place, in place (default out; nccl-tests format: both)"
     )
     add("--ranks", metavar="K,K,N", help="groups of the first K ranks, growing; N is all (default: all ranks)")
     add("--groups", metavar="KIND", help="groups by node, leaf or rail, or a FILE with lines like left: 0-3,8")
-    add("--concurrent", choices=("off", "on"), default="off", help="groups one after another, or at once (default off)")
+    add("--concurrent", choices=("off", "on"), help="groups one after another, or at once (default off)")
     add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
     add = it.add_argument_group("how it is measured").add_argument
     add(
@@ -87,15 +85,14 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         metavar="N",
         help="iterations of a visit, fixed; turns --precision off (default: as time allows)",
     )
-    add("-w", "--warmup_iters", metavar="N", default="1", help="warm-up iterations of a cell's first visit (default 1)")
+    add("-w", "--warmup_iters", metavar="N", help="warm-up iterations of a cell's first visit (default 1)")
     add(
         "-a",
         "--average",
         metavar="0|1|2|3",
-        default="3",
         help="a time is rank 0's, the ranks' mean, min or max (default 3)",
     )
-    add("-c", "--check", metavar="0|1", default="1", help="check the answer before and after timing (default 1)")
+    add("-c", "--check", metavar="0|1", help="check the answer before and after timing (default 1)")
     add(
         "--rounds",
         metavar="N",
@@ -104,10 +101,9 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add(
         "--precision",
         metavar="P",
-        default="0.05",
         help="stop at an interval of this half-width, relative (default 0.05)",
     )
-    add("--max-seconds", metavar="S", default="30", help="most seconds for one cell, 0: no limit (default 30)")
+    add("--max-seconds", metavar="S", help="most seconds for one cell, 0: no limit (default 30)")
     add(
         "--budget",
         metavar="S",
@@ -120,7 +116,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         default="300",
         help="end the job when a visit takes longer, naming the late (default 300)",
     )
-    add("--seed", metavar="N", default="1", help="of the order of visits (default 1)")
+    add("--seed", metavar="N", help="of the order of visits (default 1)")
     add = it.add_argument_group("what comes out").add_argument
     add("--format", choices=FORMATS, default="table", help="on standard output (default table)")
     add("--json", dest="format", action="store_const", const="json", help="the same as --format json")
@@ -137,7 +133,10 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
 def read(collective: Collective, arguments: Sequence[str]) -> Options:
     """Understand the command line; raise UsageError on the first thing that cannot be."""
     raw = parser(collective).parse_args(arguments)
-    bare = vars(parser(collective).parse_args([]))
+    given = frozenset(_FIELDS[flag] for flag, value in vars(raw).items() if value is not None and flag in _FIELDS)
+    for flag, default in _DEFAULTS.items():
+        if getattr(raw, flag, None) is None:
+            setattr(raw, flag, default)
     largest = None if raw.maxbytes is None else _size(raw.maxbytes, "-e")
     smallest = _size(DEFAULT_SMALLEST if raw.minbytes is None else raw.minbytes, "-b")
     if largest is not None and raw.minbytes is None:
@@ -158,13 +157,13 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "factor": _factor(DEFAULT_FACTOR if raw.stepfactor is None else raw.stepfactor),
         "step": None if raw.stepbytes is None else _size(raw.stepbytes, "-i"),
         "dtypes": list(dict.fromkeys(find_dtype(name).name for name in _names(raw.datatype, "-d", DTYPES))),
-        "redops": _redops(getattr(raw, "op", "sum")),
+        "redops": _redops(raw.op),
         "algorithms": _names(raw.algo, "--algo", ()),
         "inplace": {"out": [False], "in": [True], "both": [False, True]}[inplace],
         "ranks": raw.ranks,
         "groups": raw.groups,
         "concurrent": raw.concurrent == "on",
-        "root": parse_whole(getattr(raw, "root", "0"), "-r"),
+        "root": parse_whole(raw.root, "-r"),
         "method": raw.method,
         "iterations": iterations,
         "warmup": parse_whole(raw.warmup_iters, "-w"),
@@ -177,7 +176,6 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "seed": parse_whole(raw.seed, "--seed"),
     }
     timeout = parse_number(raw.timeout, "-T", least=1)
-    given = frozenset(_FIELDS[flag] for flag, value in vars(raw).items() if value != bare[flag] and flag in _FIELDS)
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
     return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout)
@@ -197,6 +195,20 @@ def _factor(text: str) -> float:
     raise UsageError(f"-f is a factor above 1, not {text!r}")
 
 
+# What an option is where it was not given; on --resume that differs from giving it this value.
+_DEFAULTS = {
+    "datatype": "float",
+    "op": "sum",
+    "root": "0",
+    "algo": "all",
+    "concurrent": "off",
+    "warmup_iters": "1",
+    "average": "3",
+    "check": "1",
+    "precision": "0.05",
+    "max_seconds": "30",
+    "seed": "1",
+}
 _FIELDS = {  # flag: the field of Options.plan that it sets
     "minbytes": "smallest",
     "maxbytes": "largest",

@@ -19,6 +19,7 @@ from commbench.measure.groups import ALL, Group, Seat
 from commbench.measure.plan import Cell, Request, build
 from commbench.results import manifest, regime
 from commbench.results.journal import Journal
+from commbench.results.launches import launch_number
 from commbench.results.record import FORMAT
 from commbench.units import format_ranges
 
@@ -59,7 +60,7 @@ def begin(launch: Launch, out: str | None) -> Journal:
     contents = {
         "version": FORMAT,
         "plan": {
-            "facts": _facts(launch, method) | {"groups": _group_facts(groups, launch)},
+            "facts": _facts(launch, method) | {"groups": _group_facts(groups, launch), "launch": launch_number(out)},
             "asked": asked,
             "effort": asdict(pick(Effort, {**asked, "method": method, "rounds": rounds})),
             "notes": list(notes),

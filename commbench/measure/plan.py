@@ -21,7 +21,7 @@ PLANNED = "planned"
 REDOPS = ("sum", "prod", "min", "max", "avg")
 LARGEST_DEFAULT = 8 << 30
 _MOST_CELLS = 100_000
-_TOO_LARGE = "it would take more than half of the free memory"
+TOO_LARGE = "it would take more than half of the free memory"
 _DEFAULT_SHARE = 2  # the default range takes at most half of the memory there is
 
 
@@ -42,10 +42,6 @@ class Cell:
     group: str = ALL
     status: str = PLANNED
     reason: str = ""
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Cell:
-        return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -114,12 +110,12 @@ def resolve_algorithms(backend: Backend, collective: Collective, asked: Sequence
     natives = {algorithm.native.lower(): algorithm for algorithm in offered}
     chosen = []
     for name in asked:
-        algorithm = names.get(name) or natives.get(name)
+        algorithm = names.get(name) or natives.get(name) or names.get(canonical(name))
         if algorithm is None:
             if canonical(name) not in KNOWN:
                 raise unknown_name("algorithm", name, [*KNOWN, *names])
             reason = f"{backend.library} has no {name} {collective.title}; it has {', '.join(names)}"
-            algorithm = Algorithm(name, name, refusal=reason)
+            algorithm = Algorithm(canonical(name), name, refusal=reason)
         elif n == 1 and algorithm.name != AUTO:
             algorithm = replace(algorithm, refusal="one rank has nothing to choose: only auto runs")
         if algorithm not in chosen:
@@ -162,7 +158,7 @@ def build(
                         if refusal := algorithm.refusal or backend.refusal(cell.call(collective), n):
                             cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
                         elif fits is not None and size > fits:
-                            cell = replace(cell, status=NOT_MEASURED, reason=_TOO_LARGE)
+                            cell = replace(cell, status=NOT_MEASURED, reason=TOO_LARGE)
                         cells.append(cell)
     return cells, list(notes)
 

@@ -19,7 +19,7 @@ from commbench.measure.agenda import Agenda, Effort
 from commbench.measure.collective import Collective
 from commbench.measure.folder import Launch, begin, take_up
 from commbench.measure.groups import Group, Seat, leaf_of_this_node
-from commbench.measure.plan import PLANNED, Cell, batches
+from commbench.measure.plan import PLANNED, TOO_LARGE, Cell, batches
 from commbench.measure.progress import Progress
 from commbench.measure.sweep import BETWEEN, Sweep, Team
 from commbench.measure.watchdog import Watchdog
@@ -83,14 +83,16 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
             _say_first(journal, backend, collective, options, f"{name}: {why}")
             if sweep.trouble:
                 screen.note(f"{sweep.trouble}: timing by the plain loop, a microsecond slower a call")
+            agenda = Agenda(cells, together, journal, effort)
             try:
-                code = _lead(sweep, cells, Agenda(cells, together, journal, effort), journal, options)
+                _lead(sweep, cells, agenda, journal, options)
             except DiskError as error:
                 code = EXIT_FAILED
                 print(f"commbench {collective.name}: error: {error}", file=sys.stderr, flush=True)
-        code = world.command((code,))[0]
-        watchdog.close()
-        return code
+        watchdog.close()  # before anything is printed: whoever reads may take their time
+        if journal is not None:
+            code = max(code, _print_results(journal, options))
+        return world.command((code,))[0]
     finally:
         if journal is not None:
             journal.close()
@@ -143,9 +145,15 @@ def _guard(
 
 
 def _open(name: str, world: World) -> Backend:
-    kind = find(name)
-    available = kind.probe()
-    if trouble := world.first_text("" if available.ok else f"backend {name} cannot run here: {available.reason}"):
+    """Return the backend called `name`, open; raise UsageError on every rank where one lacks it."""
+    trouble = ""
+    try:
+        kind = find(name)
+        available = kind.probe()
+        trouble = "" if available.ok else f"backend {name} cannot run here: {available.reason}"
+    except UsageError as error:
+        trouble = str(error)
+    if trouble := world.first_text(trouble):
         raise UsageError(trouble)
     backend = kind()
     backend.open(world)
@@ -198,16 +206,15 @@ def _say_first(journal: Journal, backend: Backend, collective: Collective, optio
         f"commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
         f"{collective.title} on {facts['size']} rank{'s' * (facts['size'] > 1)}, "
         f"{facts['nodes']} node{'s' * (facts['nodes'] > 1)}; method {facts['method']}; time of {whose}",
-        "time is the median of the rounds' medians, low and high an interval over rounds within this launch "
-        "(other launches differ by more)",
+        "time: median of the rounds' medians; low, high: interval over rounds (launches differ by more)",
         *plan["notes"],
         f"results in {journal.folder}",
     ]
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)
 
 
-def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal, options: Options) -> int:
-    """Run the sweep on rank 0, print its results and return the exit code."""
+def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal, options: Options) -> None:
+    """Run the sweep on rank 0; JSON is printed as cells are done."""
     printed: set[int] = set()
 
     def print_json(index: int) -> None:
@@ -215,20 +222,26 @@ def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal,
             printed.add(index)
             print(screen.json_line(journal.record(index)), flush=True)
 
-    with Progress(options.progress, len(cells)) as progress:
+    try:
+        with Progress(options.progress, len(cells)) as progress:
 
-        def watch(index: int) -> None:
-            if not agenda.unfinished(index):
-                print_json(index)
-            progress.update(agenda.finished, agenda.seconds_left)
+            def watch(index: int) -> None:
+                if not agenda.unfinished(index):
+                    print_json(index)
+                progress.update(agenda.finished, agenda.seconds_left)
 
-        for index, cell in enumerate(cells):
-            if cell.status != PLANNED:
-                print_json(index)
-        sweep.lead(journal, agenda, watch)
-    journal.write_records()
-    for index in range(len(cells)):
-        print_json(index)
+            for index, cell in enumerate(cells):
+                if cell.status != PLANNED:
+                    print_json(index)
+            sweep.lead(journal, agenda, watch)
+        journal.write_records()
+    finally:
+        for index in range(len(cells)):
+            print_json(index)
+
+
+def _print_results(journal: Journal, options: Options) -> int:
+    """Print what was measured, and return the exit code that it deserves."""
     records = journal.records()
     if options.format == "csv":
         screen.print_csv(records, sys.stdout)
@@ -239,20 +252,18 @@ def _lead(sweep: Sweep, cells: Sequence[Cell], agenda: Agenda, journal: Journal,
     failures = [record for record in records if record.status in FAILURES]
     screen.print_rest(failures if options.format == "json" else records, _aside(options))
     _say_last(records, journal, options)
-    return EXIT_FAILED if any(record.status in FAILURES for record in records) else EXIT_OK
+    return EXIT_FAILED if failures else EXIT_OK
 
 
 def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> None:
     counts = Counter(record.status for record in records)
-    lines = [", ".join(f"{number} cells {status}" for status, number in counts.items())]
-    if counts[NOT_MEASURED]:
-        lines.append(
-            f"{counts[NOT_MEASURED]} cells were cut: --resume goes on with them, a larger --budget leaves fewer"
-        )
+    lines = [", ".join(f"{number} cell{'s' * (number != 1)} {status}" for status, number in counts.items())]
+    if cut := sum(record.status == NOT_MEASURED and record.reason != TOO_LARGE for record in records):
+        lines.append(f"{cut} cut for want of time: --resume goes on with them, a larger --budget leaves fewer")
     drifting = [f"{r.algorithm} {r.size} B {r.drift:+.0%}" for r in records if r.drift is not None]
     if drifting:
         more = f" and {len(drifting) - 5} more" if len(drifting) > 5 else ""
         lines.append(f"drifted over their rounds, so the machine changed meanwhile: {', '.join(drifting[:5])}{more}")
     lines += laggards(records)
-    lines.append(f"results in {journal.folder}: commbench.load({str(journal.folder)!r}) is their pandas table")
+    lines.append(f"read with commbench.load({str(journal.folder)!r}), which needs pandas")
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

@@ -102,7 +102,8 @@ def _print_best(records: Sequence[Record], out: TextIO) -> None:
         if "auto" in near:
             gain = ""
         more = f" and {len(near) - 3} more" if len(near) > 3 else ""
-        doubt = f"  ~ {', '.join(near[:3])}{more}" if near else ""
+        mark = "?" if best.time_us_high is None else "~"
+        doubt = f"  {mark} {', '.join(near[:3])}{more}" if near else ""
         print(
             f"# {format_size(size):>8}{label}  {best.algorithm:<24} {_microseconds(best):>9} us{gain}{doubt}", file=out
         )
@@ -122,20 +123,37 @@ def _overlap(one: Record, other: Record) -> bool:
 
 
 def print_rest(records: Sequence[Record], out: TextIO) -> None:
-    """Say what has no time, one line for each reason."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    """Say what has no time, one line for each reason and set of cells; all lines together name every such cell."""
+    kinds = {_kind(record) for record in records}
+    sizes = sorted({record.size for record in records})
+    cells: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
     for record in records:
         if record.status != OK:
-            groups.setdefault((record.status, record.reason), []).append(record)
-    if groups:
+            cells.setdefault((record.status, record.reason, record.algorithm), set()).add((_kind(record), record.size))
+    alike: dict[tuple[str, str, frozenset[tuple[str, int]]], list[str]] = {}
+    for (status, reason, algorithm), found in cells.items():
+        alike.setdefault((status, reason, frozenset(found)), []).append(algorithm)
+    if alike:
         print("# Without a time:", file=out)
-    for (status, reason), group in groups.items():
-        sizes = [record.size for record in group]
-        span = format_size(min(sizes)) + (f" to {format_size(max(sizes))}" if max(sizes) > min(sizes) else "")
-        algorithms = ", ".join(dict.fromkeys(record.algorithm for record in group))
-        print(f"# {status:>14}  {algorithms} at {span}: {reason}", file=out)
-    if groups:
+    for (status, reason, found), algorithms in alike.items():
+        mine = sorted({kind for kind, _ in found})
+        where = "" if len(mine) == len(kinds) else f" ({'; '.join(mine[:3])}{' ...' * (len(mine) > 3)})"
+        span = _span(sorted({size for _, size in found}), sizes)
+        print(f"# {status:>14}  {', '.join(algorithms)} at {span}{where}: {reason}", file=out)
+    if alike:
         print(file=out)
+
+
+def _kind(record: Record) -> str:
+    parts = (record.group, DTYPES[record.dtype].short, record.redop, "in place" if record.inplace else "out of place")
+    return ", ".join(part for part in parts if part and part != "all")
+
+
+def _span(some: Sequence[int], every: Sequence[int]) -> str:
+    """Return sizes as a range where none between is missing, else one by one."""
+    if len(some) > 1 and list(some) == [size for size in every if some[0] <= size <= some[-1]]:
+        return f"{format_size(some[0])} to {format_size(some[-1])}"
+    return ", ".join(format_size(size) for size in some)
 
 
 _NCCL_HEAD = (

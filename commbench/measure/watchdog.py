@@ -171,7 +171,7 @@ class Board:
             folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")
             path = f"{folder}/commbench-{os.getpid()}-{os.urandom(8).hex()}"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            os.ftruncate(descriptor, size)
+            os.posix_fallocate(descriptor, 0, size)  # a full disk shows here, not as a dying rank
         path = world.share_on_node(path)
         if world.node_rank:
             descriptor = os.open(path, os.O_RDWR)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.errors import ResultsError
-from commbench.results.journal import MANIFEST, read_records
+from commbench.results.journal import MANIFEST, VISITS, read_records
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +23,7 @@ def load(path: str | Path) -> pandas.DataFrame:
     except ImportError:
         raise ImportError("commbench.load needs pandas: pip install 'commbench[report]'") from None
     top = Path(path)
-    folders = sorted(manifest.parent for manifest in top.rglob(MANIFEST))
+    folders = sorted(path.parent for path in top.rglob(MANIFEST) if (path.parent / VISITS).exists())
     if not folders:
         raise ResultsError(f"{top} holds no run: a run folder has a {MANIFEST}")
     rows = [{"run": folder.name, **record.to_dict()} for folder in folders for record in read_records(folder)]

@@ -5,7 +5,8 @@
                                       the visit in flight
                      records.jsonl    the visits folded into one record a cell, replaced whole after each round
 
-Only rank 0 touches it. A reader of an unfinished run folds the visits itself (`read_records`).
+Only rank 0 touches it, but for a timeout (`append_beside`). A reader of an unfinished run folds the visits itself
+(`read_records`).
 """
 
 from __future__ import annotations

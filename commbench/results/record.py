@@ -13,6 +13,7 @@ from typing import Any
 
 from commbench.results.regime import drift
 from commbench.results.stats import median, median_interval, quantile
+from commbench.units import gigabytes_per_second
 
 FORMAT = 1
 
@@ -24,6 +25,7 @@ NOT_MEASURED = "not_measured"  # cut by budget or memory
 WRONG = "wrong"  # the answer was wrong: bandwidth withdrawn
 TIMEOUT = "timeout"
 FAILED = "failed"
+LASTING = (WRONG, SUBSTITUTED, REJECTED)  # no later visit mends these
 FAILURES = (WRONG, SUBSTITUTED, FAILED, TIMEOUT)  # exit 1 (a timeout 124)
 
 Visit = Mapping[str, Any]
@@ -137,7 +139,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
             fields |= {"status": NOT_MEASURED, "reason": cell.get("reason") or "the run ended before it was reached"}
         return Record(**fields)
     # What is wrong once stays wrong; else the last attempt counts, and a cut is none while there was an attempt.
-    lasting = [v for v in visits if v["status"] in (WRONG, SUBSTITUTED, REJECTED)]
+    lasting = [v for v in visits if v["status"] in LASTING]
     attempts = [v for v in visits if v["status"] != NOT_MEASURED]
     verdict = (lasting or attempts or visits)[-1]
     for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop", "calls"):
@@ -147,7 +149,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     fields["wrong"] = sum(checked) if checked else None
     if fields["status"] == OK:
         times = timing([visit for visit in visits if visit["status"] == OK])
-        algbw = cell["size"] / times.time_us / 1e3 if times.time_us else None
+        algbw = gigabytes_per_second(cell["size"], times.time_us / 1e6) if times.time_us else None
         fields |= dataclasses.asdict(times)
         fields["drift"] = drift([visit["median_us"] for visit in visits if visit["status"] == OK])
         fields |= _skews([visit for visit in visits if visit["status"] == OK])

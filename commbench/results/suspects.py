@@ -1,0 +1,303 @@
+"""What slow pairs share: from a matrix of rates, the host, the trunk or the link that explains them, and how sure.
+
+One idea serves hosts and trunks: a partition of the places into groups, such that pairs across groups are slow and
+pairs within are fast. A group of one is a host, all of whose pairs are slow; groups of several are joined by a slow
+trunk. Candidates are read off a tree of average-linkage clustering, in which fast pairs are near. Named is the one that
+shortens the description of the matrix most (logarithms of rates with Laplace's distribution, and the price of saying
+which partition); then its effect is taken out, and what is left is looked at again. Pairs that stay slow are links.
+
+How sure is a sign test over rounds, the only replicates that there are: five rounds out of five make 97 %.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HOST, TRUNK, LINK = "host", "trunk", "link"
+BOTH, SENDING, RECEIVING = "both ways", "sending", "receiving"
+
+SLOWER = 0.8  # of the others' rate: what is faster than this part of it is no finding
+STEADY, STEADY_LINK = 0.8, 0.9  # of the rounds must show it; a link is one of thousands, some of which stall often
+SEPARATED = 0.8  # of the pairs must lie on their side of the middle
+GAIN = 5.0  # nats by which a description must shorten: chance gives as much in one of e^5 matrices
+FINEST = 0.02  # spread that rates are taken to have at least, so that quiet matrices do not speak of nothing
+OUTLYING = 6.0  # spreads that a single pair must lie below the others
+MOST = 8  # findings of each kind: beyond, there is no picture
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Something slow. `factor` is its rate as a part of the others'."""
+
+    kind: str  # host, trunk or link
+    members: tuple[tuple[int, ...], ...]  # places: of the host, of each side of the trunk, of each end of the link
+    factor: float
+    way: str  # both ways; a host sending or receiving; a link or a trunk of two sides sending (first to second), ...
+    sure: float  # 1 - the chance that so many rounds show it while a round does or does not by the toss of a coin
+    rounds_shown: int
+    rounds: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as it stands in JSON."""
+        return asdict(self)
+
+
+def find(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
+    """Return what explains the slow pairs in `rates` [round, from, to] (higher is better, NaN where not measured).
+
+    A symmetric matrix, such as one over latencies, has no ways. Needs three places: a pair alone has nothing to be held
+    against.
+    """
+    logs = np.log(rates)
+    n = logs.shape[1]
+    if n < 3:
+        return []
+    directed = _median(logs)
+    rounds = np.stack([_worse_way(of_round) for of_round in logs])
+    pairs = np.triu_indices(n, 1)
+    flat = _worse_way(directed)[pairs]
+    known = ~np.isnan(flat)
+    if known.sum() < 3:
+        return []
+    spread = _spread(rounds[:, pairs[0], pairs[1]])
+    view = _View(n, pairs, known, np.where(known, flat, np.median(flat[known])), rounds, spread, math.log(slower))
+    found: list[Suspect] = []
+    for _ in range(MOST):
+        groups = view.best_partition()
+        if groups is None:
+            break
+        found += _named(groups, view, directed)
+    return found + _links(view, directed)
+
+
+class _View:
+    """Logarithms of the pairs' rates, less what was explained already."""
+
+    def __init__(
+        self,
+        n: int,
+        pairs: tuple[NDArray[Any], ...],
+        known: NDArray[Any],
+        flat: NDArray[Any],
+        rounds: NDArray[Any],
+        spread: float,
+        floor: float,
+    ) -> None:
+        self.n, self.pairs, self.known, self.flat = n, pairs, known, flat
+        self.rounds = rounds[:, pairs[0], pairs[1]]
+        self.spread, self.floor = spread, floor
+
+    def best_partition(self) -> list[tuple[int, ...]] | None:
+        """Return the partition that explains most, None where none explains enough."""
+        best, gain = None, GAIN
+        before = self._length(self.flat[self.known])
+        for groups in _candidates(self._matrix()):
+            mask = self.across(groups)
+            cut, rest = self.flat[mask & self.known], self.flat[~mask & self.known]
+            if not cut.size or not rest.size or not self._apart(cut, rest):
+                continue
+            deviations = np.concatenate([cut - np.median(cut), rest - np.median(rest)])
+            gained = before - self._length(deviations, centred=True) - _price(groups, self.n)
+            if gained > gain and self.shown(mask) >= STEADY * len(self.rounds):
+                best, gain = groups, gained
+        return best
+
+    def across(self, groups: Sequence[Sequence[int]]) -> NDArray[Any]:
+        """Return which pairs lie across two groups."""
+        label = np.empty(self.n, dtype=int)
+        for number, group in enumerate(groups):
+            label[list(group)] = number
+        return np.asarray(label[self.pairs[0]] != label[self.pairs[1]])
+
+    def effect(self, mask: NDArray[Any], others: NDArray[Any]) -> float:
+        """Return by how much the pairs in `mask` lie above `others`, by their medians."""
+        return float(np.median(self.flat[mask & self.known]) - np.median(self.flat[others & self.known]))
+
+    def shown(self, mask: NDArray[Any], against: NDArray[Any] | None = None) -> int:
+        """Return in how many rounds the pairs in `mask` are slower than the others (or than `against`) by enough."""
+        others = ~mask if against is None else against
+        effects = _median(self.rounds[:, mask].T) - _median(self.rounds[:, others].T)
+        return int((effects <= self.floor).sum())  # a round without such pairs is NaN, and shows nothing
+
+    def explain(self, effects: NDArray[Any]) -> None:
+        """Take each pair's effect out of its rates."""
+        self.flat = self.flat - effects
+        self.rounds = self.rounds - effects
+
+    def _apart(self, cut: NDArray[Any], rest: NDArray[Any]) -> bool:
+        low, high = np.median(cut), np.median(rest)
+        middle = (low + high) / 2
+        return bool(
+            low - high <= self.floor and (cut < middle).mean() >= SEPARATED and (rest > middle).mean() >= SEPARATED
+        )
+
+    def _length(self, values: NDArray[Any], centred: bool = False) -> float:
+        """Return the nats that describe `values` around their median (or 0), but for what all descriptions share."""
+        deviations = values if centred else values - np.median(values)
+        return values.size * math.log(max(float(np.abs(deviations).mean()), self.spread))
+
+    def _matrix(self) -> NDArray[Any]:
+        matrix = np.full((self.n, self.n), -np.inf)
+        matrix[self.pairs] = self.flat
+        return np.maximum(matrix, matrix.T)
+
+
+def _candidates(near: NDArray[Any]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield partitions: each cut through the tree of average linkage, and each of its branches against the rest."""
+    n = len(near)
+    near = near.copy()
+    groups: dict[int, tuple[int, ...]] = {place: (place,) for place in range(n)}
+    everyone = set(range(n))
+    for place in range(n):
+        yield [(place,), tuple(sorted(everyone - {place}))]
+    for _ in range(n - 2):
+        one, other = map(int, np.unravel_index(np.argmax(near), near.shape))
+        sizes = len(groups[one]), len(groups[other])
+        row = (sizes[0] * near[one] + sizes[1] * near[other]) / sum(sizes)
+        near[one], near[:, one] = row, row
+        near[other], near[:, other] = -np.inf, -np.inf
+        near[one, one] = -np.inf
+        groups[one] = tuple(sorted(groups[one] + groups.pop(other)))
+        cut = sorted(groups.values())
+        # Where most places stand alone, slow is what is normal, and some pairs are fast.
+        if 2 * sum(len(group) == 1 for group in cut) < n:
+            yield cut
+        if len(cut) > 2:
+            yield [groups[one], tuple(sorted(everyone - set(groups[one])))]
+
+
+def _price(groups: Sequence[Sequence[int]], n: int) -> float:
+    """Return the nats that say which partition of its shape it is, and how slow its pairs are."""
+    ways = math.lgamma(n + 1) - sum(math.lgamma(len(group) + 1) for group in groups)
+    return ways + 0.5 * math.log(n * (n - 1) / 2)
+
+
+def _named(groups: Sequence[tuple[int, ...]], view: _View, directed: NDArray[Any]) -> list[Suspect]:
+    """Return the hosts, or the trunk, that a partition stands for, and take their effect out of the view."""
+    mask = view.across(groups)
+    alone = [group for group in groups if len(group) == 1]
+    if len(groups) - len(alone) > 1:
+        found = [_suspect(TRUNK, groups, mask, ~mask, view, directed)]
+        view.explain(view.effect(mask, ~mask) * mask)
+        return found
+    found = []
+    total = np.zeros(mask.shape)
+    for host in alone:
+        # Pairs of two bad hosts are as slow as the worse of them, so that they are left to it.
+        mine = (view.pairs[0] == host[0]) | (view.pairs[1] == host[0])
+        if not (mine & view.known).any():
+            continue
+        others = {group[0] for group in alone} - {host[0]}
+        clean = mine & ~np.isin(view.pairs[0], list(others)) & ~np.isin(view.pairs[1], list(others))
+        chosen = clean if (clean & view.known).any() else mine
+        found.append(_suspect(HOST, [host], chosen, ~mask, view, directed))
+        total = np.where(mine, np.minimum(total, math.log(found[-1].factor)), total)
+    view.explain(total)
+    return found
+
+
+def _links(view: _View, directed: NDArray[Any]) -> list[Suspect]:
+    """Return the single pairs that are slow although nothing else is left to explain them."""
+    base = float(np.median(view.flat[view.known]))
+    spread = max(1.4826 * float(np.median(np.abs(view.flat[view.known] - base))), view.spread)
+    low = view.known & (view.flat - base <= min(view.floor, -OUTLYING * spread))
+    found = []
+    for index in sorted(np.flatnonzero(low), key=lambda index: view.flat[index])[: MOST + 1]:
+        mask = np.zeros(low.shape, dtype=bool)
+        mask[index] = True
+        if view.shown(mask) >= STEADY_LINK * len(view.rounds):
+            ends = [(int(view.pairs[0][index]),), (int(view.pairs[1][index]),)]
+            found.append(_suspect(LINK, ends, mask, ~mask, view, directed))
+    return found if len(found) <= MOST else []
+
+
+def _suspect(
+    kind: str,
+    members: Sequence[tuple[int, ...]],
+    mask: NDArray[Any],
+    others: NDArray[Any],
+    view: _View,
+    directed: NDArray[Any],
+) -> Suspect:
+    effect = view.effect(mask, others)
+    shown, rounds = view.shown(mask, others), len(view.rounds)
+    there, back = _ways(kind, members, mask, view, directed)
+    base = float(_median(_both(directed, others, view)))
+    slow = [there - base <= view.floor, back - base <= view.floor]
+    way = BOTH if slow[0] == slow[1] else SENDING if slow[0] else RECEIVING
+    sides = tuple(tuple(member) for member in members)
+    return Suspect(kind, sides, round(math.exp(effect), 4), way, sign_test(shown, rounds), shown, rounds)
+
+
+def _ways(
+    kind: str, members: Sequence[tuple[int, ...]], mask: NDArray[Any], view: _View, directed: NDArray[Any]
+) -> tuple[float, float]:
+    """Return the middle rate from the first member, and to it; of a trunk with many sides, both are the same."""
+    if kind == TRUNK and len(members) > 2:
+        middle = float(_median(_both(directed, mask, view)))
+        return middle, middle
+    from_first, to_first = np.zeros(directed.shape, dtype=bool), np.zeros(directed.shape, dtype=bool)
+    low, high = view.pairs[0][mask & view.known], view.pairs[1][mask & view.known]
+    first = np.isin(low, members[0])
+    start, end = np.where(first, low, high), np.where(first, high, low)
+    from_first[start, end], to_first[end, start] = True, True
+    return float(_median(directed[from_first])), float(_median(directed[to_first]))
+
+
+def _both(directed: NDArray[Any], mask: NDArray[Any], view: _View) -> NDArray[Any]:
+    low, high = view.pairs[0][mask & view.known], view.pairs[1][mask & view.known]
+    return np.concatenate([directed[low, high], directed[high, low]])
+
+
+def sign_test(shown: int, rounds: int) -> float:
+    """Return 1 - the chance of `shown` heads or more in `rounds` tosses of a coin, no more than is known."""
+    tail = sum(math.comb(rounds, heads) for heads in range(shown, rounds + 1)) / 2**rounds
+    return round(1 - tail, 4)
+
+
+def slow_places(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
+    """Return the places whose own rate is low in `rates` [round, place] (NaN where not measured)."""
+    logs = np.log(rates)
+    middle = _median(logs)
+    known = ~np.isnan(middle)
+    if known.sum() < 3:
+        return []
+    floor = math.log(slower)
+    base = float(np.median(middle[known]))
+    spread = max(1.4826 * float(np.median(np.abs(middle[known] - base))), _spread(logs))
+    found = []
+    for place in np.flatnonzero(known & (middle - base <= min(floor, -OUTLYING * spread))):
+        shown = int((logs[:, place] - _median(logs.T) <= floor).sum())
+        if shown >= STEADY * len(logs):
+            factor = round(math.exp(float(middle[place]) - base), 4)
+            sure = sign_test(shown, len(logs))
+            found.append(Suspect(HOST, ((int(place),),), factor, RECEIVING, sure, shown, len(logs)))
+    return found
+
+
+def _spread(rounds: NDArray[Any]) -> float:
+    """Return how uncertain the median over rounds is, from how rounds differ [round, pair]."""
+    away = np.abs(rounds - _median(rounds))
+    if len(rounds) < 2 or np.isnan(away).all():
+        return FINEST
+    return max(FINEST, 1.2533 * 1.4826 * float(np.nanmedian(away)) / math.sqrt(len(rounds)))
+
+
+def _worse_way(directed: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.fmin(directed, directed.T))
+
+
+def _median(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the median over the first axis of what is not NaN; NaN, with no word of it, where nothing is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanmedian(values, axis=0))
