@@ -79,34 +79,32 @@ def _row(record: Record) -> str:
 
 
 def _print_best(records: Sequence[Record], out: TextIO) -> None:
-    groups: dict[tuple[Any, ...], list[Record]] = {}
+    """Print the fastest algorithm of each size and kind of cell where several have a time."""
+    rivals: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         if record.status == OK:
-            groups.setdefault((record.group, record.dtype, record.redop, record.inplace, record.size), []).append(
-                record
-            )
-    if not any(len(group) > 1 for group in groups.values()):
+            rivals.setdefault((_kind(record), record.size), []).append(record)
+    if not any(len(group) > 1 for group in rivals.values()):
         return
+    kinds = {kind for kind, _ in rivals}
+    width = max(map(len, kinds)) if len(kinds) > 1 else 0
     print(
-        "# Best algorithm per size (within this launch; '~': intervals overlap, so the order is not certain)", file=out
+        "# Best algorithm per size, within this launch (~: its interval meets theirs; ?: too few rounds to tell)",
+        file=out,
     )
-    several = len({key[:4] for key in groups}) > 1
-    for (name, dtype, redop, inplace, size), group in groups.items():
+    for (kind, size), group in rivals.items():
         best, *others = sorted(group, key=lambda record: record.time_us or 0.0)
-        label = f" {name} {dtype} {redop or ''} {'in' if inplace else 'out of'} place" if several else ""
-        auto = next((record for record in group if record.algorithm == "auto"), None)
-        gain = ""
-        if auto and auto is not best and auto.time_us and best.time_us:
-            gain = f"  auto {_microseconds(auto)} us ({auto.time_us / best.time_us:.2f} x)"
+        label = f"  {kind:<{width}}" if width else ""
         near = [record.algorithm for record in others if _overlap(best, record)]
-        if "auto" in near:
-            gain = ""
-        more = f" and {len(near) - 3} more" if len(near) > 3 else ""
+        auto = next((record for record in others if record.algorithm == "auto"), None)
+        gain = ""
+        if auto and "auto" not in near and auto.time_us and best.time_us:
+            gain = f"  auto {_microseconds(auto)} us ({auto.time_us / best.time_us:.2f} x)"
         mark = "?" if best.time_us_high is None else "~"
+        more = f" and {len(near) - 3} more" if len(near) > 3 else ""
         doubt = f"  {mark} {', '.join(near[:3])}{more}" if near else ""
-        print(
-            f"# {format_size(size):>8}{label}  {best.algorithm:<24} {_microseconds(best):>9} us{gain}{doubt}", file=out
-        )
+        line = f"# {format_size(size):>8}{label}  {best.algorithm:<24} {_microseconds(best):>9} us"
+        print(f"{line}{gain}{doubt}", file=out)
     print(file=out)
 
 
@@ -135,10 +133,10 @@ def print_rest(records: Sequence[Record], out: TextIO) -> None:
         alike.setdefault((status, reason, frozenset(found)), []).append(algorithm)
     if alike:
         print("# Without a time:", file=out)
-    for (status, reason, found), algorithms in alike.items():
-        mine = sorted({kind for kind, _ in found})
+    for (status, reason, same), algorithms in alike.items():
+        mine = sorted({kind for kind, _ in same})
         where = "" if len(mine) == len(kinds) else f" ({'; '.join(mine[:3])}{' ...' * (len(mine) > 3)})"
-        span = _span(sorted({size for _, size in found}), sizes)
+        span = _span(sorted({size for _, size in same}), sizes)
         print(f"# {status:>14}  {', '.join(algorithms)} at {span}{where}: {reason}", file=out)
     if alike:
         print(file=out)

@@ -107,7 +107,7 @@ class _View:
                 continue
             deviations = np.concatenate([cut - np.median(cut), rest - np.median(rest)])
             gained = before - self._length(deviations, centred=True) - _price(groups, self.n)
-            if gained > gain and self.shown(mask) >= STEADY * len(self.rounds):
+            if gained > gain and self.steady(mask, STEADY):
                 best, gain = groups, gained
         return best
 
@@ -122,11 +122,15 @@ class _View:
         """Return by how much the pairs in `mask` lie above `others`, by their medians."""
         return float(np.median(self.flat[mask & self.known]) - np.median(self.flat[others & self.known]))
 
-    def shown(self, mask: NDArray[Any], against: NDArray[Any] | None = None) -> int:
-        """Return in how many rounds the pairs in `mask` are slower than the others (or than `against`) by enough."""
-        others = ~mask if against is None else against
+    def shown(self, mask: NDArray[Any], others: NDArray[Any]) -> tuple[int, int]:
+        """Return in how many rounds the pairs in `mask` are slower than `others` by enough, and of how many."""
         effects = _median(self.rounds[:, mask].T) - _median(self.rounds[:, others].T)
-        return int((effects <= self.floor).sum())  # a round without such pairs is NaN, and shows nothing
+        return int((effects <= self.floor).sum()), int((~np.isnan(effects)).sum())  # NaN: a round cut short before
+
+    def steady(self, mask: NDArray[Any], share: float) -> bool:
+        """Whether that is so in this share of the rounds."""
+        shown, rounds = self.shown(mask, ~mask)
+        return shown >= share * rounds
 
     def explain(self, effects: NDArray[Any]) -> None:
         """Take each pair's effect out of its rates."""
@@ -214,7 +218,7 @@ def _links(view: _View, directed: NDArray[Any]) -> list[Suspect]:
     for index in sorted(np.flatnonzero(low), key=lambda index: view.flat[index])[: MOST + 1]:
         mask = np.zeros(low.shape, dtype=bool)
         mask[index] = True
-        if view.shown(mask) >= STEADY_LINK * len(view.rounds):
+        if view.steady(mask, STEADY_LINK):
             ends = [(int(view.pairs[0][index]),), (int(view.pairs[1][index]),)]
             found.append(_suspect(LINK, ends, mask, ~mask, view, directed))
     return found if len(found) <= MOST else []
@@ -229,7 +233,7 @@ def _suspect(
     directed: NDArray[Any],
 ) -> Suspect:
     effect = view.effect(mask, others)
-    shown, rounds = view.shown(mask, others), len(view.rounds)
+    shown, rounds = view.shown(mask, others)
     there, back = _ways(kind, members, mask, view, directed)
     base = float(_median(_both(directed, others, view)))
     slow = [there - base <= view.floor, back - base <= view.floor]
@@ -276,12 +280,36 @@ def slow_places(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
     spread = max(1.4826 * float(np.median(np.abs(middle[known] - base))), _spread(logs))
     found = []
     for place in np.flatnonzero(known & (middle - base <= min(floor, -OUTLYING * spread))):
-        shown = int((logs[:, place] - _median(logs.T) <= floor).sum())
-        if shown >= STEADY * len(logs):
+        effects = logs[:, place] - _median(logs.T)
+        shown, rounds = int((effects <= floor).sum()), int((~np.isnan(effects)).sum())
+        if shown >= STEADY * rounds:
             factor = round(math.exp(float(middle[place]) - base), 4)
-            sure = sign_test(shown, len(logs))
-            found.append(Suspect(HOST, ((int(place),),), factor, RECEIVING, sure, shown, len(logs)))
+            found.append(Suspect(HOST, ((int(place),),), factor, RECEIVING, sign_test(shown, rounds), shown, rounds))
     return found
+
+
+def sentence(suspect: Suspect, names: Sequence[str], what: str, *, of_ranks: bool) -> str:
+    """Say in a line what is slow; `what` is the rate's name, and places are ranks of one node where `of_ranks`."""
+    sides = [_listed([names[place] for place in side]) for side in suspect.members]
+    certainty = f"({suspect.sure:.0%} sure: in {suspect.rounds_shown} of {suspect.rounds} rounds)"
+    part = f"{suspect.factor:.2g} of the {what}"
+    if suspect.kind == HOST:
+        return f"{sides[0]} is slow{_way_of_host(suspect)}: its pairs have {part} of the others {certainty}"
+    way = {SENDING: f", from {sides[0]} to {sides[-1]} only", RECEIVING: f", from {sides[-1]} to {sides[0]} only"}
+    between = f"between {' and '.join(sides)}"
+    if suspect.kind == LINK:
+        return f"the link {between} is slow{way.get(suspect.way, '')}: it has {part} of other pairs {certainty}"
+    name = "the way (sockets, NUMA nodes?)" if of_ranks else "the trunk"
+    return f"{name} {between} is slow{way.get(suspect.way, '')}: pairs across have {part} of those within {certainty}"
+
+
+def _way_of_host(suspect: Suspect) -> str:
+    return "" if suspect.way == BOTH else f" in {suspect.way}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"[{shown}]" if len(names) > 1 else shown
 
 
 def _spread(rounds: NDArray[Any]) -> float:

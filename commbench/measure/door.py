@@ -1,0 +1,107 @@
+"""What a door does around its work: help once, one line for bad input, MPI opened, an exit code that all ranks share."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from commbench.backends import world as worlds
+from commbench.backends.world import World
+from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+
+T = TypeVar("T")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours: one line, once, from rank 0."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (--help shows the options)")
+
+
+def run_door(
+    name: str,
+    parser: argparse.ArgumentParser,
+    read: Callable[[Sequence[str]], T],
+    run: Callable[[World, T, Sequence[str]], int],
+    arguments: Sequence[str] | None = None,
+) -> NoReturn:
+    """Understand the arguments by `read`, open MPI, `run`, and exit with the code that it returns on every rank."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # Ctrl-C ends a rank at once, quietly, even in a library's call; what was measured is on disk already.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    launched = worlds.launch()
+    speaks = launched.rank == 0
+    if {"-h", "--help"} & set(words):
+        if speaks:
+            print(parser.format_help())
+        raise SystemExit(EXIT_OK)
+    options, trouble = None, ""
+    try:
+        options = read(words)
+    except UsageError as error:
+        trouble = str(error)
+        if speaks:
+            _complain(name, trouble)
+    if trouble and launched.size == 1:
+        raise SystemExit(EXIT_USAGE)
+    try:
+        world = worlds.open_mpi()
+    except UsageError as error:
+        if speaks and not trouble:
+            _complain(name, str(error))
+        raise SystemExit(EXIT_USAGE) from None
+    code = EXIT_FAILED
+    try:
+        spoken = trouble if world.rank == 0 else ""
+        agree_on_arguments(world, [name, *words], trouble)
+        assert options is not None
+        code = run(world, options, words)
+    except UsageError as error:
+        code = EXIT_USAGE
+        if world.rank == 0 and str(error) != spoken:
+            _complain(name, str(error))
+    except BaseException:  # whatever it is, the other ranks must not wait for this one
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+        world.abort(EXIT_FAILED)
+    sys.stdout.flush()
+    world.close()
+    raise SystemExit(code)
+
+
+def on_rank_0(world: World, work: Callable[[], T]) -> T:
+    """Return on every rank what `work` gives on rank 0; raise its UsageError on every rank."""
+    outcome: tuple[T | None, str] = (None, "")
+    if world.rank == 0:
+        try:
+            outcome = (work(), "")
+        except UsageError as error:
+            outcome = (None, str(error))
+    result, trouble = world.broadcast(outcome)
+    if trouble:
+        raise UsageError(trouble)
+    return result
+
+
+def agree_on_arguments(world: World, words: Sequence[str], trouble: str) -> None:
+    """Raise UsageError on all ranks where one has bad arguments or other ones than rank 0."""
+    digest = zlib.crc32("\0".join(words).encode(errors="surrogateescape"))
+    bad, most, least = world.largest(bool(trouble), digest, -digest)
+    if bad:
+        raise UsageError(world.first_text(trouble))
+    if most != -least:
+        (common,) = world.command((digest,))
+        gathered = world.gather(None if digest == common else world.rank) or []
+        ranks = [str(rank) for rank in gathered if rank is not None]
+        raise UsageError(f"all ranks need the same arguments; those of rank {', '.join(ranks)} differ from rank 0's")
+
+
+def _complain(name: str, text: str) -> None:
+    print(f"commbench {name}: error: {text}", file=sys.stderr, flush=True)
