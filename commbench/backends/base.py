@@ -1,9 +1,9 @@
 """The contract of a backend: the library that carries out a collective.
 
 A backend lives in `commbench/backends/NAME.py` as class `Backend`; a dotted name (`--backend mylab.ucx`) is imported as
-it stands. A plan's `runs` and the barrier block until the operation is complete on this rank. `open`, `using` and `close`, and
-what a plan runs, are collective: every rank makes these calls, in the same order, with the same arguments. All others
-are local to a rank, and some are made on rank 0 alone.
+it stands. A plan's `runs` and the barrier block until the operation is complete on this rank. `open`, `using`, `close`
+and what a plan runs are collective: every rank makes these calls, in the same order, with the same arguments. All
+others are local to a rank, and some are made on rank 0 alone.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def find(name: str) -> type[Backend]:
         if name == missing or name.startswith(missing + "."):
             raise unknown_name("backend", name, names()) from None
         raise
-    if not hasattr(module, "Backend"):
+    if not hasattr(module, "Backend") or module.Backend is Backend:
         raise UsageError(f"a backend is a module with a class Backend in it, and {name!r} has none")
     backend: type[Backend] = module.Backend
     return backend

@@ -220,6 +220,10 @@ class World:
         """Return the `value` of this node's first rank on all its ranks."""
         return self._node.bcast(value)
 
+    def meet(self) -> None:
+        """Return when all ranks have come."""
+        self.comm.Barrier()
+
     def meet_on_node(self) -> None:
         """Return when all ranks of this node have come."""
         self._node.Barrier()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import signal
 import sys
+import threading
 import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from commbench.backends import world as worlds
-from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure import streams
 from commbench.measure.agenda import FEW_ROUNDS, ROUNDS
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES, find_dtype
@@ -20,10 +23,12 @@ from commbench.measure.plan import REDOPS
 from commbench.measure.run import Options, run
 from commbench.measure.screen import FORMATS
 from commbench.measure.timing import METHODS
+from commbench.measure.watchdog import SETUP_SECONDS, Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
 
 AVERAGES = ("rank0", "mean", "min", "max")  # by nccl-tests' numbers of -a
-DEFAULT_BUDGET = 120.0
+DEFAULT_BUDGET, DEFAULT_TIMEOUT = 120.0, 300.0
+INIT_SECONDS = 300.0  # at least, for MPI_Init: 256 ranks on two cores take a minute
 DEFAULT_SMALLEST, DEFAULT_FACTOR = "8", "8"
 
 EXAMPLES = """examples:
@@ -176,6 +181,8 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "seed": parse_whole(raw.seed, "--seed"),
     }
     timeout = parse_number(raw.timeout, "-T", least=1)
+    if raw.out == "":
+        raise UsageError("--out names a folder, not ''")
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
     return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout)
@@ -262,6 +269,7 @@ def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoRe
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Ctrl-C ends a rank at once, quietly, even in a library's call; what was measured is on disk already.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.stdout, sys.stderr = streams.Patient(sys.stdout), streams.Patient(sys.stderr)
     launched = worlds.launch()
     speaks = launched.rank == 0
     if {"-h", "--help"} & set(words):
@@ -277,18 +285,21 @@ def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoRe
             _complain(collective, trouble)
     if trouble and launched.size == 1:
         raise SystemExit(EXIT_USAGE)
+    timeout = options.timeout if options else DEFAULT_TIMEOUT
     try:
-        world = worlds.open_mpi()
+        with _bounded(max(timeout, INIT_SECONDS), "MPI_Init"):
+            world = worlds.open_mpi()
     except UsageError as error:
         if speaks and not trouble:
             _complain(collective, str(error))
         raise SystemExit(EXIT_USAGE) from None
     code = EXIT_FAILED
     try:
+        watchdog = Watchdog(world, timeout)
         spoken = trouble if world.rank == 0 else ""
         _agree_on_arguments(world, [collective.name, *words], trouble)
         assert options is not None
-        code = run(world, collective, options, words)
+        code = run(world, watchdog, collective, options, words)
     except UsageError as error:
         code = EXIT_USAGE
         if world.rank == 0 and str(error) != spoken:
@@ -299,9 +310,34 @@ def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoRe
         traceback.print_exc()
         sys.stderr.flush()
         world.abort(EXIT_FAILED)
-    sys.stdout.flush()
-    world.close()
+    world.meet()
+    watchdog.close()
+    with _bounded(SETUP_SECONDS, "MPI_Finalize"):
+        world.close()
+    if code == EXIT_OK and sys.stdout.lost:
+        code = EXIT_FAILED
     raise SystemExit(code)
+
+
+@contextmanager
+def _bounded(seconds: float, what: str) -> Iterator[None]:
+    """End this process with 124 where the body takes longer: the watchdog lives between MPI_Init and MPI_Finalize."""
+
+    def give_up() -> None:
+        print(
+            f"commbench: timeout: {what} did not return in {seconds:g} s: a rank is missing",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(EXIT_TIMEOUT)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _complain(collective: Collective, text: str) -> None:

@@ -88,7 +88,7 @@ class Clock:
             reading = Reading(now(), now(), 0.0)
             reading = Reading(reading.local, reading.local, 0.0)
         else:
-            reading = self._learn(rank & (rank - 1))
+            reading = self._learn(rank ^ (1 << (rank.bit_length() - 1)))
         bit = 1
         while bit < size:
             child = rank | bit

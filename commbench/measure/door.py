@@ -1,4 +1,4 @@
-"""What a door does around its work: help once, one line for bad input, MPI opened, an exit code that all ranks share."""
+"""What a door does around its work: help once, one line for bad input, MPI opened, one exit code for all ranks."""
 
 from __future__ import annotations
 

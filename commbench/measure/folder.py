@@ -15,12 +15,13 @@ from commbench.errors import ResultsError, UsageError
 from commbench.measure import groups as grouping
 from commbench.measure.agenda import FEW_ROUNDS, ROUNDS, Effort
 from commbench.measure.collective import Collective
+from commbench.measure.dtypes import DTYPES
 from commbench.measure.groups import ALL, Group, Seat
-from commbench.measure.plan import Cell, Request, build
+from commbench.measure.plan import PLANNED, Cell, Request, build
 from commbench.results import manifest, regime
 from commbench.results.journal import Journal
 from commbench.results.launches import launch_number
-from commbench.results.record import FORMAT
+from commbench.results.record import FORMAT, NOT_APPLICABLE, NOT_MEASURED
 from commbench.units import format_ranges
 
 T = TypeVar("T")
@@ -76,6 +77,7 @@ def begin(launch: Launch, out: str | None) -> Journal:
 def take_up(launch: Launch, out: str | None) -> Journal:
     """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
     journal = Journal.reopen(Path(out or ""))
+    check_plan(journal, launch.collective)
     launch.backend.algorithms(launch.collective)  # refuses settings that choose the algorithm already
     plan = journal.manifest["plan"]
     ours = _facts(launch, plan["facts"]["method"])
@@ -86,7 +88,7 @@ def take_up(launch: Launch, out: str | None) -> Journal:
                 "resume as it was begun, or start another run by another --out"
             )
     for name in sorted(launch.given.difference(_RENEWABLE)):
-        if launch.asked[name] != plan["asked"][name]:
+        if launch.asked[name] not in (plan["asked"][name], plan["facts"].get(name)):
             raise ResultsError(
                 f"{journal.folder} holds another plan: {name} is {plan['asked'][name]} there and {launch.asked[name]} "
                 "here; --resume needs no arguments but --out, or start another run by another --out"
@@ -94,6 +96,26 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     plan["effort"] |= {name: launch.asked[name] for name in launch.given.intersection(_RENEWABLE)}
     journal.begin_session(_session(launch))
     return journal
+
+
+def check_plan(journal: Journal, collective: Collective) -> None:
+    """Raise ResultsError where the plan of a run folder is not one that this door made."""
+    try:
+        plan = journal.manifest["plan"]
+        Effort(**plan["effort"])
+        groups = {name: int(facts["nranks"]) for name, facts in plan["facts"]["groups"].items()}
+        for cell in (Cell(**fields) for fields in plan["cells"]):
+            share = DTYPES[cell.dtype].itemsize * collective.size_blocks(groups[cell.group])
+            known = cell.status in (PLANNED, NOT_APPLICABLE, NOT_MEASURED)
+            if not known or cell.count < 1 or cell.size != cell.count * share:
+                raise ValueError(str(cell))
+        for record in journal.records():
+            record.to_dict()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ResultsError(
+            f"{journal.folder} holds no plan of commbench {collective.name} ({type(error).__name__}: {error}): start "
+            "another run by another --out"
+        ) from None
 
 
 def pick(kind: type[T], asked: Mapping[str, Any]) -> T:

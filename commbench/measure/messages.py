@@ -1,8 +1,8 @@
 """Messages between a few ranks, timed and checked: ping-pong, a stream one way, many senders to one, an all-reduce.
 
-MPI only: the calls go straight to mpi4py's buffer interface, on a communicator of their own. Every visit sends data that
-no other one does, into memory that holds the opposite of it, and what arrived is compared before and after the timed
-messages. The first rank of a cell keeps the time and says how many messages there are.
+MPI only: the calls go straight to mpi4py's buffer interface, on a communicator of their own. Every visit sends data
+that no other one does, into memory that holds the opposite of it, and what arrived is compared before and after the
+timed messages. One rank of a cell keeps the time and says how many messages there are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Messages:
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def visit(self, duty: Duty, number: int) -> dict[str, Any] | None:
-        """Do this rank's part of a cell, for the `number`-th time; return what the journal keeps, on its first rank."""
+        """Do this rank's part of a cell in round `number`; return what the journal keeps, on the rank that timed it."""
         begin = perf_counter()
         with _without_gc():
             if duty.kind == PINGPONG:
@@ -114,7 +114,8 @@ class Messages:
         the time, of an incast the receiver, which then begins each window.
         """
         incast = duty.kind == INCAST
-        receiver = duty.root if incast else next(rank for rank in duty.ranks if rank != duty.root)
+        # Of an incast the first rank receives; of a stream, the one that is not its root.
+        receiver = duty.ranks[0] if incast else next(rank for rank in duty.ranks if rank != duty.root)
         senders = [rank for rank in duty.ranks if rank != receiver]
         if self._world.rank != receiver:
             return self._senders_part(duty, number, receiver, keeps_time=not incast)
@@ -131,10 +132,7 @@ class Messages:
             windows, width = self._hear(receiver)
         samples = self._send_windows(send, receiver, windows, width, not keeps_time)
         wrong = self._hear(receiver)[0]
-        # The journal's visit comes from the first rank of a cell, whichever way a stream goes.
-        if not keeps_time:
-            return None, 0
-        return samples, wrong
+        return (samples, wrong) if keeps_time else (None, 0)
 
     def _receivers_part(
         self, duty: Duty, number: int, senders: Sequence[int], keeps_time: bool
@@ -171,7 +169,8 @@ class Messages:
         self, duty: Duty, senders: Sequence[int], windows: int, width: int, begins: bool
     ) -> list[float]:
         wait, send = self._mpi.Request.Waitall, self._comm.Send
-        slots = [(peer, slot) for peer, slot in zip(self._peers(senders, width), self._slots(duty, senders, width))]
+        peers = [peer for peer in senders for _ in range(width)]
+        slots = list(zip(peers, self._slots(duty, senders, width), strict=True))
         nothing = b""
         taken = []
         posted = [self._comm.Irecv(slot, peer, _TAG) for peer, slot in slots]
@@ -193,9 +192,6 @@ class Messages:
         count = self._iterations or _fitting(once, BANDWIDTH_SECONDS)
         width = max(1, min(window(duty), count // FEWEST))
         return -(-count // width), width
-
-    def _peers(self, senders: Sequence[int], width: int) -> Iterator[int]:
-        return (peer for peer in senders for _ in range(width))
 
     def _slots(self, duty: Duty, senders: Sequence[int], width: int) -> list[NDArray[Any]]:
         return [self._recv[i * duty.size : (i + 1) * duty.size] for i in range(len(senders) * width)]

@@ -29,7 +29,7 @@ from commbench.measure.tournament import ALLREDUCE, HALVE, INCAST, PAIRS, Duty, 
 from commbench.measure.watchdog import Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
-from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, TIMEOUT, WRONG
+from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, TIMEOUT
 from commbench.units import approximate_size, format_ranges, format_size, parse_number, parse_size, parse_whole
 
 NAME = "pairs"
@@ -171,13 +171,14 @@ def run(world: World, options: Options, words: Sequence[str], draw: Callable[[Pa
             return {
                 "duties": _build(plan["effort"], plan["places"], plan["names"]).duties,
                 "effort": plan["effort"],
-                "where": (str(journal.folder.resolve()), journal.session),
+                "folder": str(journal.folder.resolve()),
+                "session": journal.session,
             }
 
         plan = on_rank_0(world, prepare)
         duties: list[Duty] = plan["duties"]
         messages = Messages(world, duties, plan["effort"]["iterations"])
-        crew = _Crew(world, duties, messages, *plan["where"], options.timeout)
+        crew = _Crew(world, duties, messages, plan["folder"], plan["session"], options.timeout)
         code = EXIT_OK
         if journal is None:
             crew.follow()
@@ -369,7 +370,7 @@ def names_of(seats: Sequence[Seat]) -> tuple[list[int], list[str]]:
     places = [rank for rank, seat in enumerate(seats) if seat.on_node == 0]
     hosts = [seats[rank].host for rank in places]
     distinct = len(set(hosts)) == len(hosts)
-    return places, hosts if distinct else [f"{host} ({seats[rank].node})" for rank, host in zip(places, hosts)]
+    return places, hosts if distinct else [f"{seats[rank].host} ({seats[rank].node})" for rank in places]
 
 
 def _begin(world: World, backend: Backend, options: Options, words: Sequence[str], site: Mapping[str, Any]) -> Journal:
@@ -477,7 +478,7 @@ def _notes(world: World, effort: Mapping[str, Any]) -> list[str]:
         notes.append(f"ranks outnumber the cores of a node ({world.cores} here): times hold the wait for a core too")
     if effort["mode"] == PAIRS and effort["concurrent"]:
         notes.append(
-            "disjoint pairs at once: where they share a trunk, each has its part (--concurrent off: all of it)"
+            "disjoint pairs at once: each has its part of a trunk that they share (--concurrent off: all of it)"
         )
     return notes
 

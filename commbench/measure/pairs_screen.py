@@ -15,7 +15,7 @@ from commbench.measure.tournament import HALVE, INCAST, PAIRS, Halving, Verdict
 from commbench.results import matrix, suspects
 from commbench.results.journal import Journal, replace
 from commbench.results.record import OK
-from commbench.units import format_size
+from commbench.units import approximate_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,9 +32,9 @@ def say_first(journal: Journal, backend: Backend, out: TextIO) -> None:
     plan = journal.manifest["plan"]
     effort, n, nodes = plan["effort"], len(plan["places"]), plan["facts"]["nodes"]
     who = f"{n} nodes, one rank each" if nodes > 1 else f"{n} ranks of one node"
-    small, large = format_size(effort["small"]), format_size(effort["large"])
+    small, large = (approximate_size(effort[name]) for name in ("small", "large"))
     what = {
-        PAIRS: f"latency: half of a round trip of {small}; bandwidth: messages of {large} one way, a row sends to a column",
+        PAIRS: f"latency: half of a round trip of {small}; bandwidth: messages of {large}, one way",
         INCAST: f"{effort['senders']} senders to one receiver, messages of {large}; bandwidth received",
         HALVE: f"all-reduce of {large} among halves, of which the slow one is halved again; the slowest rank's time",
     }[plan["mode"]]
@@ -100,9 +100,11 @@ def _suspects(journal: Journal) -> dict[str, list[suspects.Suspect]]:
     plan = journal.manifest["plan"]
     if plan["mode"] == PAIRS:
         matrices = matrix.fold(plan, journal.visits)
+        crowded = any(session["site"]["crowded"] for session in journal.manifest["sessions"])
         return {
             "bandwidth": suspects.find(matrices.rate),
-            "inverse latency": suspects.find(1 / matrices.latency, SLOWER_LATENCY),
+            # Where ranks wait for a core, a latency is the scheduler's.
+            "latency": [] if crowded else suspects.find(1 / matrices.latency, SLOWER_LATENCY),
         }
     return {"bandwidth": suspects.slow_places(_received(journal))}
 

@@ -21,8 +21,8 @@ from commbench.measure.folder import Launch, begin, take_up
 from commbench.measure.groups import Group, Seat, leaf_of_this_node
 from commbench.measure.plan import PLANNED, TOO_LARGE, Cell, batches
 from commbench.measure.progress import Progress
-from commbench.measure.sweep import BETWEEN, Sweep, Team
-from commbench.measure.watchdog import Watchdog
+from commbench.measure.sweep import Sweep, Team
+from commbench.measure.watchdog import RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
 from commbench.results.record import FAILURES, NOT_MEASURED, TIMEOUT, Record
@@ -52,7 +52,7 @@ class Options:
     timeout: float  # seconds for a visit
 
 
-def run(world: World, collective: Collective, options: Options, words: Sequence[str]) -> int:
+def run(world: World, watchdog: Watchdog, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
     name, why = ("mpi", "the default") if options.backend == "auto" else (options.backend, "as asked")
     backend = _open(name, world)
@@ -73,7 +73,7 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
         cells, effort = [Cell(**cell) for cell in plan["cells"]], Effort(**plan["effort"])
         groups = [Group(name, tuple(ranks)) for name, ranks in plan["groups"].items()]
         together = batches(cells, effort.concurrent)
-        watchdog = _guard(world, collective, cells, groups, options.timeout, plan["folder"], plan["session"])
+        watchdog.tell(Guide(collective, cells, groups, Path(plan["folder"]), plan["session"]))
         teams |= _teams(world, backend, groups)
         sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, watchdog.begin)
         code = EXIT_OK
@@ -89,10 +89,12 @@ def run(world: World, collective: Collective, options: Options, words: Sequence[
             except DiskError as error:
                 code = EXIT_FAILED
                 print(f"commbench {collective.name}: error: {error}", file=sys.stderr, flush=True)
-        watchdog.close()  # before anything is printed: whoever reads may take their time
+        watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
             code = max(code, _print_results(journal, options))
-        return world.command((code,))[0]
+        (code,) = world.command((code,))
+        watchdog.begin(SETUP)
+        return code
     finally:
         if journal is not None:
             journal.close()
@@ -117,31 +119,24 @@ def _teams(world: World, backend: Backend, groups: Sequence[Group]) -> dict[str,
     return teams
 
 
-def _guard(
-    world: World,
-    collective: Collective,
-    cells: Sequence[Cell],
-    groups: Sequence[Group],
-    timeout: float,
-    folder: str,
-    session: int,
-) -> Watchdog:
-    """Start the watchdog; what it has to say of a cell goes into the run folder from whichever rank is left."""
+class Guide:
+    """Names cells for the watchdog; a timeout goes into the run folder from whichever rank is left."""
 
-    def describe(cell: int) -> str:
-        return f"{collective.name} {cells[cell]}" if cell != BETWEEN else f"{collective.name}, between two visits"
+    def __init__(
+        self, collective: Collective, cells: Sequence[Cell], groups: Sequence[Group], folder: Path, session: int
+    ) -> None:
+        self._collective, self._cells, self._folder, self._session = collective, cells, folder, session
+        self._members = {group.name: group.ranks for group in groups}
 
-    def record(cell: int, number: int, reason: str) -> None:
-        if cell != BETWEEN:
-            visit = {"cell": cell, "round": number, "session": session, "status": TIMEOUT, "reason": reason}
-            append_beside(Path(folder), visit)
+    def describe(self, cell: int) -> str:
+        return f"at {self._collective.name} {self._cells[cell]}"
 
-    members = {group.name: group.ranks for group in groups}
+    def concerned(self, cell: int) -> Sequence[int]:
+        return self._members[self._cells[cell].group]
 
-    def concerned(cell: int) -> Sequence[int]:
-        return range(world.size) if cell == BETWEEN else members[cells[cell].group]
-
-    return Watchdog(world, timeout, describe, concerned, record)
+    def record(self, cell: int, number: int, reason: str) -> None:
+        visit = {"cell": cell, "round": number, "session": self._session, "status": TIMEOUT, "reason": reason}
+        append_beside(self._folder, visit)
 
 
 def _open(name: str, world: World) -> Backend:

@@ -20,11 +20,11 @@ from commbench.measure.dtypes import DTYPES
 from commbench.measure.groups import Group
 from commbench.measure.plan import PLANNED, Cell
 from commbench.measure.visit import Visit
+from commbench.measure.watchdog import BETWEEN
 from commbench.results.journal import Journal
 from commbench.results.record import OK
 
 _STOP = -1
-BETWEEN = -1  # no cell: what a rank is at between two visits
 
 
 class Team(NamedTuple):

@@ -226,7 +226,7 @@ class Halving:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where the halving ended: the places left (none: all halves are alike), by how much slower groups with them are."""
+    """Where the halving ended: the places left (none: all halves are alike), how much slower groups with them are."""
 
     places: tuple[int, ...]
     factor: float

@@ -5,25 +5,27 @@ All ranks make a visit together. An error on one is kept until all agree on it, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from commbench.backends.base import AUTO, Backend, Call, Plan, Selection
 from commbench.backends.world import World
 from commbench.errors import Rejected
+from commbench.measure import clock as clocks
 from commbench.measure import compiled, timing
 from commbench.measure.agenda import Effort, fitting
 from commbench.measure.buffers import Arenas, layout
-from commbench.measure.clock import Clock, Laps, laps, now
+from commbench.measure.clock import Clock, Laps, laps
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.verify import POISON, Checker, neutral, probes
 from commbench.results.record import FAILED, OK, REJECTED, SUBSTITUTED, WRONG
 from commbench.results.stats import median, quantile
+
+T = TypeVar("T")
 
 # The common clock: seconds between two starts beside twice the pace, before the first one, and how late is late.
 WINDOW_SLACK, WINDOW_LEAD, LATE_START = 50e-6, 2e-3, 5e-6
@@ -58,8 +60,8 @@ class Visit:
         self._salts_before = range(first, first + tries)
         self._salts_after = range(first + tries, first + 2 * tries)
         self._timed_salt = first + 2 * tries
-        # Without a number of iterations asked for, the last warm-up tells how many fit.
-        self._warmup = warmup if effort.iterations else max(1, warmup)
+        # The last warm-up tells how many iterations fit, where no number is asked for, and how long one may take.
+        self._warmup = warmup if effort.iterations and clock is None else max(1, warmup)
         self._failed = self._rejected = ""
         self._wrong, self._pace = 0, 0.0
         self._selection: Selection | None = None
@@ -72,25 +74,16 @@ class Visit:
         begin = perf_counter()
         kept: dict[str, Any] = {}
         # Control traffic stays outside the contexts: it must not run with a forced algorithm, which need not suit it.
-        with self._guarded():
-            kept["switch_us"] = round((perf_counter() - begin) * 1e6, 1)
-            plan = self._backend.plan(self._call, self._slots)
-            self._check_first(plan)
+        plan = self._guard(partial(self._begin, begin, kept), None)
         self._agree(kept)
-        if kept["status"] == OK:
-            with self._guarded():
-                self._check(plan, self._salts_before[1:])
-                self._fill()
-                self._pace = self._warm_up(plan)
+        if kept["status"] == OK and plan is not None:  # it is not None on any rank
+            self._pace = self._guard(partial(self._get_ready, plan), 0.0)
             iterations = iterations or self._fitting(self._pace, seconds)
             if self._clock is None:
                 merged = self._time(plan, iterations, kept)
             else:
                 merged = self._time_on_clock(self._clock, plan, iterations, seconds, kept)
-            with self._guarded():
-                self._check_timed(iterations)
-                self._check_one(self._slots[0], partial(self._run_as_timed, plan), self._salts_after[0])
-                self._check(plan, self._salts_after[1:])
+            self._guard(partial(self._check_after, plan, iterations), None)
             self._agree(kept)
             if kept["status"] == OK and self._world.rank == 0:
                 kept |= {"calls": plan.calls, **summary(merged * 1e6)}
@@ -99,24 +92,40 @@ class Visit:
             kept |= {"observed_protocol": self._selection.protocol, "channels": self._selection.channels}
         return kept | {"seconds": round(perf_counter() - begin, 6)}
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Let calls inside run with the cell's algorithm, and keep an error for `_agree` instead of raising it."""
+    def _guard(self, work: Callable[[], T], otherwise: T) -> T:
+        """Return what `work` gives, run with the cell's algorithm; an error is kept for `_agree`, not raised."""
         try:
             with self._backend.using(self._call.collective, self._call.algorithm):
-                yield
+                return work()
         except Rejected as error:
             self._rejected = str(error)
         except Exception as error:
             self._failed = f"{type(error).__name__}: {error}"
+        return otherwise
 
-    def _check_first(self, plan: Plan) -> None:
-        """Carry the collective out for the first time, before a witness, and check its answer."""
+    def _begin(self, began: float, kept: dict[str, Any]) -> Plan:
+        """Prepare the call, carry it out for the first time, before a witness, and check its answer."""
+        kept["switch_us"] = round((perf_counter() - began) * 1e6, 1)
+        plan = self._backend.plan(self._call, self._slots)
 
         def run() -> None:
             self._selection = plan.witness(0)
 
         self._check_one(self._slots[0], run, self._salts_before[0])
+        return plan
+
+    def _get_ready(self, plan: Plan) -> float:
+        """Check again where one check is not enough, lay out the data that is timed, and warm up."""
+        self._check(plan, self._salts_before[1:])
+        self._fill()
+        return self._warm_up(plan)
+
+    def _check_after(self, plan: Plan, iterations: int) -> None:
+        """Check what the timed loop left, what it leaves on data of its own, and the plain call."""
+        self._check_timed(iterations)
+        if self._effort.check:
+            self._check_one(self._slots[0], partial(self._run_as_timed, plan), self._salts_after[0])
+        self._check(plan, self._salts_after[1:])
 
     def _check(self, plan: Plan, salts: Sequence[int]) -> None:
         """Check once for each of `salts`, on one slot after another."""
@@ -158,16 +167,19 @@ class Visit:
 
     def _time(self, plan: Plan, iterations: int, kept: dict[str, Any]) -> Any:
         """Return each iteration's seconds, of all ranks together, on rank 0."""
-        mine, kept["loop"] = np.zeros(iterations), timing.PLAIN
-        with self._guarded():
-            started = perf_counter()
-            native = plan.native() if self._compile_loop else None
-            if native is None:
-                mine = timing.durations(self._effort.method, plan.runs, self._backend.barrier(), iterations)
-            else:
-                mine, kept["loop"] = compiled.durations(self._effort.method, native, iterations), compiled.COMPILED
-            kept["pace_us"] = round((perf_counter() - started) / iterations * 1e6, 3)
+        none = np.zeros(iterations)
+        started = perf_counter()
+        mine, kept["loop"] = self._guard(partial(self._durations, plan, iterations), (none, timing.PLAIN))
+        kept["pace_us"] = round((perf_counter() - started) / iterations * 1e6, 3)
         return self._world.merge(mine, self._effort.average)
+
+    def _durations(self, plan: Plan, iterations: int) -> tuple[Any, str]:
+        """Return each iteration's seconds on this rank, and the loop's name."""
+        native = plan.native() if self._compile_loop else None
+        if native is None:
+            barrier = self._backend.barrier()
+            return timing.durations(self._effort.method, plan.runs, barrier, iterations), timing.PLAIN
+        return compiled.durations(self._effort.method, native, iterations), compiled.COMPILED
 
     def _time_on_clock(self, clock: Clock, plan: Plan, iterations: int, seconds: float, kept: dict[str, Any]) -> Any:
         """Return each iteration's seconds from first entry to last exit, and keep the ranks' skews, on rank 0.
@@ -179,10 +191,9 @@ class Visit:
         clock.refresh()
         window = WINDOW_SLACK + 2 * world.elementwise(np.array([self._pace]), "max")[0]
         for _ in range(WINDOW_TRIES):
-            (start,) = world.command((int((clock.common(now()) + WINDOW_LEAD) * 1e9),))
-            mine = Laps(np.zeros(iterations), np.zeros(iterations))
-            with self._guarded():
-                mine = laps(clock, plan.runs, start / 1e9, window, iterations)
+            (start,) = world.command((int((clock.common(clocks.now()) + WINDOW_LEAD) * 1e9),))
+            none = Laps(np.zeros(iterations), np.zeros(iterations))
+            mine = self._guard(partial(laps, clock, plan.runs, start / 1e9, window, iterations), none)
             entry, exit_ = world.elementwise(mine.entries, "min"), world.elementwise(mine.exits, "max")
             latest = world.elementwise(mine.entries, "max")
             good = latest <= LATE_START + 2 * clock.error

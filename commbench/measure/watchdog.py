@@ -12,6 +12,7 @@ decide and no host name needs to resolve. The lowest rank alive that heard the o
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -21,53 +22,69 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from commbench.backends.world import World
 from commbench.errors import EXIT_TIMEOUT
 
 _HEADER = 64  # the roll call's flag
 _ROW = 256  # a rank's: rank, cell, round, whether it answered; then where it stands
+_VISIT = struct.Struct("qqq")
 _FIELDS = struct.Struct("qqqq")
 _TEXT = _ROW - _FIELDS.size
 _LISTENERS = 2  # ranks of a node that hear other nodes: the first may be the stopped one
 _DATAGRAM = 60_000
 LONGEST_NAP = 1.0  # seconds between looks at the board
 _GRACE = 3.0  # seconds after which MPI_Abort is taken to be stuck too
+_PASSING_ON = 0.5  # seconds for launchers to pass the message on: mpirun drops what comes after word of an abort
+_LISTENING = 0.05  # seconds between looks at the line during a roll call
+
+# What a rank may be at beside a cell. While it rests nothing is due; setting up takes its time on a busy machine.
+BETWEEN, SETUP, RESTING = -1, -2, -3
+SETUP_SECONDS = 60.0
+_STAGES = {BETWEEN: "between two visits", SETUP: "at the start or the end", RESTING: "while printing"}
 
 Report = dict[int, str]  # rank: where it stands, empty for a rank that did not answer
 
 
+class Guide(Protocol):
+    """What the watchdog must be told to name things."""
+
+    def describe(self, cell: int) -> str:
+        """Return the name of a cell."""
+
+    def concerned(self, cell: int) -> Sequence[int]:
+        """Return the ranks that visit a cell."""
+
+    def record(self, cell: int, number: int, reason: str) -> None:
+        """Keep the timeout of round `number` of a cell."""
+
+
 class Watchdog:
-    """Watches over this rank's visits, `timeout` seconds for each.
+    """Watches over this rank, `timeout` seconds for each visit, from the start of MPI to its end."""
 
-    `describe(cell)` names a cell, `concerned(cell)` its ranks; `record(cell, round, reason)` keeps its timeout.
-    Cell -1 is what lies between visits.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        timeout: float,
-        describe: Callable[[int], str],
-        concerned: Callable[[int], Sequence[int]],
-        record: Callable[[int, int, str], None],
-    ) -> None:
+    def __init__(self, world: World, timeout: float) -> None:
         self._world, self._timeout = world, timeout
-        self._describe, self._concerned, self._record = describe, concerned, record
         self._nap = min(LONGEST_NAP, timeout / 8)
+        self._guide: Guide | None = None
+        self._error_stream = os.dup(2)  # what is open now: a witness may have fd 2 when the time comes
+        self._suspended = 0.0  # written by the thread alone, as the next line is by the main thread
+        self._deadline = self._deadline_of(SETUP)
         self._board = Board(world)
         self._line = Line(world) if world.nodes > 1 else None
         self._main = threading.get_ident()
-        self._deadline = monotonic() + timeout
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="commbench-watchdog", daemon=True)
         self._thread.start()
 
-    def begin(self, cell: int, number: int) -> None:
-        """Give this rank its time again, for round `number` of `cell`."""
+    def tell(self, guide: Guide) -> None:
+        """Say what the cells are that `begin` speaks of from now on."""
+        self._guide = guide
+
+    def begin(self, cell: int, number: int = 0) -> None:
+        """Give this rank its time again, for round `number` of `cell`, or for one of the stages above."""
         self._board.at(cell, number)
-        self._deadline = monotonic() + self._timeout
+        self._deadline = self._deadline_of(cell)
 
     def close(self) -> None:
         """Stop watching."""
@@ -76,43 +93,71 @@ class Watchdog:
         if self._line:
             self._line.close()
         self._board.close()
+        os.close(self._error_stream)
+
+    def _deadline_of(self, cell: int) -> float:
+        """Return the end of the time that starts now, on a clock that stands while the process is suspended."""
+        if cell == RESTING:
+            return math.inf
+        return monotonic() - self._suspended + (max(self._timeout, SETUP_SECONDS) if cell == SETUP else self._timeout)
 
     def _watch(self) -> None:
         before = monotonic()
         while not self._stop.wait(self._nap):
             now = monotonic()
             # A nap far too long means that this process was suspended, most likely the whole job: it does not count.
-            self._deadline += max(0.0, now - before - self._nap - 1.0)
+            self._suspended += max(0.0, now - before - self._nap - 1.0)
             before = now
             called = self._board.called() or (self._line is not None and self._line.heard())
-            if called or monotonic() > self._deadline:
-                self._roll_call()
+            if called or now - self._suspended > self._deadline:
+                try:
+                    self._roll_call(first=not called)
+                finally:  # whatever went wrong, the job must end
+                    end(self._world)
 
-    def _roll_call(self) -> NoReturn:
-        """Find out who is missing, and end the job. Called at most once, from the thread."""
+    def _roll_call(self, first: bool) -> None:
+        """Find out who is missing; the lowest rank alive that heard all says so. Made once, from the thread."""
         self._board.call()
         self._board.answer(self._position())
-        if self._line:
+        if self._line and (first or self._line.listens):
             self._line.say({})  # wakes the other nodes
-        sleep(self._nap + 0.5)
+        self._listen(self._nap + 0.5)
         reports = self._board.reports()
         if self._line:
-            speaks = self._world.rank == min((rank for rank, place in reports.items() if place), default=-1)
-            if speaks:
+            if self._world.rank == min((rank for rank, place in reports.items() if place), default=-1):
                 self._line.say(reports)
-            sleep(self._nap + 0.5)
+            self._listen(self._nap + 0.5)
             reports |= self._line.gathered()
-        lowest = min(rank for rank, place in reports.items() if place)
-        if self._world.rank == lowest and (self._line is None or self._line.listens):
-            cell, number = self._board.visit()
-            reason = f"no progress in {self._timeout:g} s: {culprits(reports, self._concerned(cell))}"
-            where = self._describe(cell)
-            print(f"commbench: timeout (-T {self._timeout:g}) at {where}: {reason}", file=sys.stderr, flush=True)
-            with suppress(Exception):  # whatever the disk says, the job must end
-                self._record(cell, number, reason)
+        hearers = self._line.hearers if self._line else reports.keys()
+        alive = [rank for rank, place in reports.items() if place]
+        # Where no hearer is alive, each node speaks for itself.
+        if self._world.rank == min((rank for rank in alive if rank in hearers), default=min(alive)):
+            self._speak(reports)
         else:
             sleep(2.0)  # the message first
-        end(self._world)
+
+    def _speak(self, reports: Report) -> None:
+        """Write the record and the message."""
+        cell, number = self._board.visit()
+        known = self._guide if cell >= 0 else None
+        concerned = known.concerned(cell) if known else range(self._world.size)
+        where = known.describe(cell) if known else _STAGES.get(cell, "")
+        limit = max(self._timeout, SETUP_SECONDS) if cell == SETUP else self._timeout
+        reason = f"no progress in {limit:g} s: {culprits(reports, concerned)}"
+        with suppress(Exception):  # whatever the disk says
+            if known:
+                known.record(cell, number, reason)
+        with suppress(OSError):
+            os.write(self._error_stream, f"commbench: timeout (-T {self._timeout:g}) {where}: {reason}\n".encode())
+        sleep(_PASSING_ON)
+
+    def _listen(self, seconds: float) -> None:
+        """Let time pass, taking in what other nodes say, which a socket would not hold for long."""
+        until = monotonic() + seconds
+        while monotonic() < until:
+            if self._line:
+                self._line.heard()
+            sleep(_LISTENING)
 
     def _position(self) -> str:
         """Return where the main thread stands: function and line of the innermost frame, and its caller's."""
@@ -134,7 +179,8 @@ def culprits(reports: Mapping[int, str], concerned: Sequence[int]) -> str:
     for rank in sorted(concerned):
         places.setdefault(reports[rank], []).append(rank)
     if len(places) == 1:
-        return f"all ranks wait at the same place, {next(iter(places))}: the library is stuck"
+        place = next(iter(places))
+        return f"all ranks wait at the same place, {place}: the library is stuck, or only slow (-T allows more)"
     most = max(map(len, places.values()))
     few = {place: ranks for place, ranks in places.items() if len(ranks) < most} or places
     parts = [f"{_ranks(ranks)} at {place}" for place, ranks in few.items()]
@@ -150,7 +196,11 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def end(world: World) -> NoReturn:
-    """End the job with 124: by MPI_Abort, since launchers were seen to report other codes for a plain exit."""
+    """End the job with 124: by MPI_Abort, since launchers were seen to report other codes for a plain exit.
+
+    The standard does not allow this call from a second thread of a FUNNELED process; it is made all the same, as the
+    last one, and where it does not return the process exits.
+    """
     threading.Thread(target=_exit_later, daemon=True).start()
     world.abort(EXIT_TIMEOUT)
     os._exit(EXIT_TIMEOUT)
@@ -170,24 +220,21 @@ class Board:
         if world.node_rank == 0:
             folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")
             path = f"{folder}/commbench-{os.getpid()}-{os.urandom(8).hex()}"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            os.posix_fallocate(descriptor, 0, size)  # a full disk shows here, not as a dying rank
         path = world.share_on_node(path)
-        if world.node_rank:
-            descriptor = os.open(path, os.O_RDWR)
-        self._memory = mmap.mmap(descriptor, size)
-        os.close(descriptor)
+        try:
+            self._memory = _map(path, size, create=world.node_rank == 0, ready=world.meet_on_node)
+        finally:
+            if world.node_rank == 0:
+                with suppress(OSError):
+                    os.unlink(path)  # all have it open: no name outlives this
         self._ranks = world.node_size
         self._start = _HEADER + world.node_rank * _ROW
         self._rank = world.rank
-        self.at(-1, 0)
-        world.meet_on_node()  # all have it open
-        if world.node_rank == 0:
-            os.unlink(path)
+        self.at(SETUP, 0)
 
     def at(self, cell: int, number: int) -> None:
-        """Note what this rank is at."""
-        _FIELDS.pack_into(self._memory, self._start, self._rank, cell, number, 0)
+        """Note what this rank is at. An answer stands: the main thread may go on after a roll call, too late."""
+        _VISIT.pack_into(self._memory, self._start, self._rank, cell, number)
 
     def visit(self) -> tuple[int, int]:
         """Return the cell and round that most of this node's ranks are at."""
@@ -208,7 +255,7 @@ class Board:
         text = place.encode()[: _TEXT - 1]
         start = self._start + _FIELDS.size
         self._memory[start : start + _TEXT] = text.ljust(_TEXT, b"\0")
-        struct.pack_into("q", self._memory, self._start + 24, 1)
+        struct.pack_into("q", self._memory, self._start + _VISIT.size, 1)
 
     def reports(self) -> Report:
         """Return where this node's ranks stand; empty for those that did not answer."""
@@ -224,6 +271,20 @@ class Board:
         self._memory.close()
 
 
+def _map(path: str, size: int, create: bool, ready: Callable[[], None]) -> mmap.mmap:
+    """Return the shared memory at `path`, once all ranks of the node have it; `ready` waits for them."""
+    if create:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.posix_fallocate(descriptor, 0, size)  # where memory is short, that shows here, not as a dying rank
+    ready()
+    if not create:
+        descriptor = os.open(path, os.O_RDWR)
+    memory = mmap.mmap(descriptor, size)
+    os.close(descriptor)
+    ready()
+    return memory
+
+
 class Line:
     """The line between nodes: datagrams to the listeners of the first nodes."""
 
@@ -237,7 +298,9 @@ class Line:
         if self.listens:
             self._socket.bind(("", 0))
             mine = {"port": self._socket.getsockname()[1], "addresses": addresses()}
-        every = [entry for entry in world.broadcast(world.gather(mine)) if entry]
+        gathered = world.broadcast(world.gather(mine))
+        every = [entry for entry in gathered if entry]
+        self.hearers = frozenset(rank for rank, entry in enumerate(gathered) if entry)
         self._peers = [(address, entry["port"]) for entry in every for address in entry["addresses"]]
         self._token = world.broadcast(os.urandom(8).hex())
         self._received: Report = {}

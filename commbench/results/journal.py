@@ -12,6 +12,7 @@ Only rank 0 touches it, but for a timeout (`append_beside`). A reader of an unfi
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import DiskError, ResultsError
-from commbench.results.record import FORMAT, OK, Record, fold
+from commbench.results.record import FORMAT, OK, STATUSES, Record, fold
 
 MANIFEST, VISITS, RECORDS = "manifest.json", "visits.jsonl", "records.jsonl"
 
-_Fields = tuple[tuple[str, type | tuple[type, ...]], ...]
-# What a line must hold to be a visit, and to be one that measured.
-_ALWAYS: _Fields = (("cell", int), ("status", str))
-_MEASURED: _Fields = (
-    *((name, (int, float)) for name in ("median_us", "mean_us", "min_us", "max_us")),
+# What a line must hold to be a visit, and to be one that measured: names, and int, str, list or float (a time).
+_ALWAYS = (("cell", int), ("round", int), ("session", int), ("status", str))
+_MEASURED = (
+    *((name, float) for name in ("median_us", "mean_us", "min_us", "max_us", "seconds")),
     *(("iterations", int), ("samples_us", list)),
 )
 
@@ -44,6 +44,21 @@ class Journal:
             self._stream = open(folder / VISITS, "a", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
         except OSError as error:
             raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
+        self._lock()
+
+    def _lock(self) -> None:
+        """Refuse a folder that another run writes to; where the file system knows no locks, there is none."""
+        import fcntl
+
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._stream.close()
+            raise ResultsError(
+                f"another run is writing to {self.folder}: wait for its end, or give another --out"
+            ) from None
+        except OSError:
+            pass
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -67,9 +82,9 @@ class Journal:
     @classmethod
     def create(cls, folder: Path, manifest: dict[str, Any]) -> Journal:
         """Make the folder of a new run; refuse one that holds a run already."""
-        if any((folder / name).exists() for name in (MANIFEST, VISITS, RECORDS)):
-            raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
         try:
+            if any((folder / name).exists() for name in (MANIFEST, VISITS, RECORDS)):
+                raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
             folder.mkdir(parents=True, exist_ok=True)
             replace(folder / MANIFEST, json.dumps(manifest, indent=1))
         except OSError as error:
@@ -146,8 +161,12 @@ def _cut_partial_line(path: Path) -> None:
 def replace(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, whole."""
     beside = path.with_name(path.name + ".new")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -155,7 +174,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["version"] > FORMAT:
+        if not 0 < manifest["version"] <= FORMAT:
             raise ResultsError(
                 f"{path} has format {manifest['version']}; this commbench reads up to {FORMAT}: update it"
             )
@@ -170,6 +189,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return _is_time(value)
+    return isinstance(value, kind) and not isinstance(value, bool) and value != []
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
 def read_visits(folder: Path, cells: int) -> Iterator[dict[str, Any]]:
     """Yield the visits of a run folder; a last line without its end was cut short and is left out."""
     path = folder / VISITS
@@ -181,11 +210,13 @@ def read_visits(folder: Path, cells: int) -> Iterator[dict[str, Any]]:
         try:
             visit = json.loads(line)
             fields = (*_ALWAYS, *_MEASURED) if visit["status"] == OK else _ALWAYS
-            if not all(isinstance(visit[name], kind) for name, kind in fields):
+            if not all(_is(visit[name], kind) for name, kind in fields) or visit["status"] not in STATUSES:
                 raise TypeError
+            if not all(map(_is_time, visit.get("samples_us", ()))) or visit.get("iterations", 1) < 1:
+                raise ValueError
             if not 0 <= visit["cell"] < cells:
                 raise ResultsError(f"{path}:{number} speaks of cell {visit['cell']}; the plan has {cells}")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ResultsError(f"{path}:{number} is not a visit; remove the line to go on without it") from None
         yield visit
 

@@ -99,6 +99,8 @@ class _View:
     def best_partition(self) -> list[tuple[int, ...]] | None:
         """Return the partition that explains most, None where none explains enough."""
         best, gain = None, GAIN
+        if self.known.sum() < 3:
+            return None
         before = self._length(self.flat[self.known])
         for groups in _candidates(self._matrix()):
             mask = self.across(groups)
@@ -192,6 +194,8 @@ def _named(groups: Sequence[tuple[int, ...]], view: _View, directed: NDArray[Any
     if len(groups) - len(alone) > 1:
         found = [_suspect(TRUNK, groups, mask, ~mask, view, directed)]
         view.explain(view.effect(mask, ~mask) * mask)
+        # Their rates tell of who was on the trunk at the same time, and hide what else is slow.
+        view.known = view.known & ~mask
         return found
     found = []
     total = np.zeros(mask.shape)
@@ -211,6 +215,8 @@ def _named(groups: Sequence[tuple[int, ...]], view: _View, directed: NDArray[Any
 
 def _links(view: _View, directed: NDArray[Any]) -> list[Suspect]:
     """Return the single pairs that are slow although nothing else is left to explain them."""
+    if view.known.sum() < 3:
+        return []
     base = float(np.median(view.flat[view.known]))
     spread = max(1.4826 * float(np.median(np.abs(view.flat[view.known] - base))), view.spread)
     low = view.known & (view.flat - base <= min(view.floor, -OUTLYING * spread))
@@ -289,10 +295,11 @@ def slow_places(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
 
 
 def sentence(suspect: Suspect, names: Sequence[str], what: str, *, of_ranks: bool) -> str:
-    """Say in a line what is slow; `what` is the rate's name, and places are ranks of one node where `of_ranks`."""
+    """Say in a line what is slow; `what` is the rate (or "latency", of which it was the inverse)."""
     sides = [_listed([names[place] for place in side]) for side in suspect.members]
     certainty = f"({suspect.sure:.0%} sure: in {suspect.rounds_shown} of {suspect.rounds} rounds)"
-    part = f"{suspect.factor:.2g} of the {what}"
+    latency = what == "latency"
+    part = f"{1 / suspect.factor:.2g} times the latency" if latency else f"{suspect.factor:.2g} of the {what}"
     if suspect.kind == HOST:
         return f"{sides[0]} is slow{_way_of_host(suspect)}: its pairs have {part} of the others {certainty}"
     way = {SENDING: f", from {sides[0]} to {sides[-1]} only", RECEIVING: f", from {sides[-1]} to {sides[0]} only"}
