@@ -1,8 +1,8 @@
 """An emulated cluster on one Linux machine: real MPICH over TCP, through links whose rates are limited.
 
 A network namespace is a host, a bridge is a leaf switch, and veth pairs join hosts to leaves and leaves to each other:
-two leaves directly, more through a spine. `tc tbf` limits each link, both ways. Hosts are called hA0, hA1, ..., hB0, ...
-by leaf. Each is a node of its own to MPI, with its own host name and its own /dev/shm. The switches are in a namespace
+two leaves directly, more through a spine. `tc tbf` limits each link, both ways. Hosts are called hA0, hA1, ..., hB0, by
+leaf. Each is a node of its own to MPI, with its own host name and its own /dev/shm. The switches are in a namespace
 too, and mpirun starts there, so that nothing is added to this machine's own network, no address can clash with one of
 its own, and several clusters can be up at once.
 
@@ -147,6 +147,10 @@ def mpirun(
     chosen = built.hosts if hosts is None else tuple(hosts)
     if unknown := [host for host in chosen if host not in built.hosts]:
         raise EmulationError(f"there is no {' and no '.join(unknown)}, only {', '.join(built.hosts)}")
+    if len(set(chosen)) < len(chosen):  # mpirun would make two nodes of it
+        raise EmulationError(f"a host is named twice in {','.join(chosen)}: give it more ranks instead")
+    if ranks_per_host < 1:
+        raise EmulationError(f"each host has at least 1 rank, not {ranks_per_host}")
     return [
         *("ip", "netns", "exec", built.name, str(MPIRUN)),
         *("-launcher", "ssh", "-launcher-exec", str(built.launcher), "-localhost", _SWITCHES),
@@ -314,11 +318,10 @@ def main() -> None:
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what each rank runs")
     options = parser.parse_args()
     slow = dict(item.partition("=")[::2] for item in options.slow)
-    if options.ranks_per_host < 1:
-        parser.error("--ranks-per-host is at least 1")
-    # So that `python` is this one, which has the MPI library of this mpirun.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **ENVIRONMENT, "PATH": path}
+    environment = {**os.environ, **ENVIRONMENT}
+    # So that `python` is this one, which has the MPI library of this mpirun, and finds commbench.
+    for name, first in (("PATH", Path(sys.executable).parent), ("PYTHONPATH", ROOT)):
+        environment[name] = os.pathsep.join(filter(None, [str(first), environment.get(name)]))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminated)
     try:
