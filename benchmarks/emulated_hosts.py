@@ -16,7 +16,7 @@ examples, as root:
   python benchmarks/emulated_hosts.py --hosts hA0,hB0,hA1,hB1 -- python -m commbench.allreduce -b 1M -e 1M
 
   # eight hosts on four leaves: one host throttled, and one leaf with a slow trunk
-  python benchmarks/emulated_hosts.py --leaves 4 --slow hC1=400mbit --slow leafB=99mbit -- python bench.py
+  python benchmarks/emulated_hosts.py --leaves 4 --slow hC1=400mbit --slow leafB=100mbit -- python bench.py
 """
 
 from __future__ import annotations

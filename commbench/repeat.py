@@ -113,7 +113,7 @@ def check_command(words: Sequence[str], what: str) -> list[str]:
         raise UsageError(f"{what} is missing: put it behind -- (mpirun -n 4 python -m commbench.allreduce ...)")
     modules = [after.partition("commbench.")[2] for word, after in pairwise(words) if word == "-m"]
     scripts = [a for word, a in pairwise(words) if Path(word).name == "commbench"]
-    if not known & {*modules, *scripts}:
+    if not known & {*modules, *scripts} or "repeat" in modules + scripts:
         raise UsageError(
             f"{what} runs a door of commbench (python -m commbench.NAME, with NAME one of {', '.join(sorted(known))}), "
             f"in words of its own rather than inside a shell's; this one does not: {text}"
@@ -340,7 +340,8 @@ def _width(name: str) -> int:
 def _print_table(one: Launches, halves: Mapping[str, Sequence[Comparison]]) -> None:
     cells = [one.cell(key) for key in one.keys]
     shared, columns = _labels(one.keys)
-    print(f"# {one.name}: {len(one.launches)} launches of {shlex.join(one.command[:-2]) or '(unknown)'}\n# {shared}")
+    launches = f"{len(one.launches)} launch{'es' * (len(one.launches) > 1)}"
+    print(f"# {one.name}: {launches} of {shlex.join(one.command[:-2]) or '(unknown)'}\n# {shared}")
     print("# low and high: interval of the median over launches, at least 93 %, from five launches on")
     print("# spread: what launches, rounds and iterations add, relative to the time; share: of their variance together")
     start = " ".join(f"{name:>{_width(name)}}" for name in columns)
@@ -389,10 +390,14 @@ def _print_versus(found: Versus, margin: float) -> None:
     )
     print(f"# {' '.join(f'{name:>{_width(name)}}' for name in columns)}     a/b     low    high       p  verdict")
     for key, one in zip(found.keys, found.comparisons, strict=True):
-        numbers = " ".join(_number(value, 7, 3) for value in (one.ratio, one.low, one.high))
+        numbers = " ".join(_ratio(value) for value in (one.ratio, one.low, one.high))
         verdict = f"same within {100 * margin:g} %" if one.verdict == SAME else one.verdict
         print(f"  {_row_start(dict(zip(KEY, key, strict=True)), columns)} {numbers} {one.p:7.4f}  {verdict}")
     print()
+
+
+def _ratio(value: float | None) -> str:
+    return _number(value, 7, 3) if value is None or 0.01 <= value < 1000 else f"{value:7.1e}"
 
 
 def _number(value: float | None, width: int, decimals: int, factor: float = 1.0) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from commbench.backends.base import AUTO, Algorithm, Backend, Call, Native, Selection
 from commbench.backends.world import World
 from commbench.measure.agenda import Effort
+from commbench.measure.folder import Launch
 from tests.numpy_collectives import COLLECTIVES, Array
 
 RING = Algorithm("ring", "ring")
@@ -26,6 +27,7 @@ def effort(**changes: Any) -> Effort:
         "precision": 0.0,
         "max_seconds": None,
         "budget": None,
+        "concurrent": False,
     }
     return Effort(**(fields | {"check": True, "method": "barrier", "average": "max", "seed": 1} | changes))
 
@@ -33,6 +35,12 @@ def effort(**changes: Any) -> Effort:
 def call(algorithm: Algorithm = RING, count: int = 100, **changes: Any) -> Call:
     fields: dict[str, Any] = {"dtype": "float32", "itemsize": 4, "redop": "sum", "root": 0, "inplace": False}
     return Call(COLLECTIVES["allreduce"], algorithm, count=count, **(fields | changes))
+
+
+def launch(words: Sequence[str] = (), **site: Any) -> Launch:
+    """A launch of one rank at the door of the all-reduce, with these words."""
+    library = FakeLibrary()
+    return Launch(library.world, library.backend, COLLECTIVES["allreduce"], {}, frozenset(), words, site)
 
 
 class FakeWorld:
@@ -59,6 +67,11 @@ class FakeWorld:
     def first_text(self, text: str) -> str:
         self._control()
         return text
+
+    def hand_over(self, value: Any, giver: int) -> Any:
+        self._control()
+        assert giver == 0
+        return value
 
 
 class FakeLibrary:

@@ -15,14 +15,17 @@ def facts(**changes: Any) -> dict[str, Any]:
         "collective": "allreduce",
         "backend": "mpi",
         "library": "MPICH 5.0.2",
-        "group": "all",
-        "nranks": 4,
-        "nnodes": 1,
         "method": "barrier",
         "launch": 0,
-        "busbw_factor": 1.5,
         "simulated": False,
+        "groups": {"all": group()},
     } | changes
+
+
+def group(**changes: Any) -> dict[str, Any]:
+    """What the records of a group share: four ranks of one host."""
+    fields = {"ranks": "0-3", "order": [0, 1, 2, 3], "hosts": "here", "nranks": 4, "nnodes": 1, "busbw_factor": 1.5}
+    return fields | changes
 
 
 def cell(algorithm: str = "auto", size: int = 1024, **changes: Any) -> dict[str, Any]:
@@ -38,6 +41,7 @@ def cell(algorithm: str = "auto", size: int = 1024, **changes: Any) -> dict[str,
         "count": size // 4,
         "inplace": False,
         "buffer": "host",
+        "group": "all",
         "status": "planned",
         "reason": "",
     } | changes

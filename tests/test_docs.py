@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,10 @@ from commbench.backends import _algorithms
 from commbench.broadcast import BROADCAST
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.cli import parser
-from commbench.measure.run import _session
+from commbench.measure.folder import _session
 from commbench.measure.visit import Visit
 from commbench.results import record
-from tests.fakes import FakeLibrary, call, effort
+from tests.fakes import FakeLibrary, call, effort, launch
 from tests.mpi.launch import MPIRUN, library, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,13 +135,13 @@ def test_the_keys_of_a_session_are_those_that_a_launch_keeps() -> None:
     documented = [code(row[0]) for row in rows("docs/results.md", "Manifest")]
     prefix = "sessions[]."
     session = {key.removeprefix(prefix) for key in documented if key.startswith(prefix)}
-    assert session == _session([], {}).keys()
+    assert session == _session(launch()).keys()
 
 
 def test_the_keys_of_a_visit_are_named() -> None:
     library = FakeLibrary()
     arenas = Arenas(library.backend, [layout(library.backend, call(), 0, 1)])
-    kept = Visit(library.world, library.backend, arenas, call(), effort(), 0, 1, False).carry_out(0.001, 3)
+    kept = Visit(library.world, library.backend, arenas, call(), effort(), 0, 1, False, None).carry_out(0.001, 3)
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     section = HEADING.split(text.partition("# Visit\n")[2])[0]
     assert {"cell", "round", "session", *kept} - set(re.findall(r"`(\w+)`", section)) == set()
@@ -152,7 +153,11 @@ def test_the_statuses_are_those_of_a_record() -> None:
 
 
 def test_the_doors_are_those_that_there_are() -> None:
-    assert {code(row[0]) for row in rows("docs/measuring.md", "Doors")} == set(doors())
+    table = {code(row[0]) for row in rows("docs/measuring.md", "Doors")}
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    others = set(re.findall(r"`(\w+)`", HEADING.split(text.partition("# Doors\n")[2])[0])) & set(doors()) - table
+    assert table | others == set(doors())
+    assert table == {name for name in doors() if hasattr(import_module(f"commbench.{name}"), name.upper())}
 
 
 def test_the_names_of_algorithms_are_those_in_use() -> None:

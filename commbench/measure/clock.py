@@ -8,6 +8,7 @@ slope as well. (Hunold and Carpen-Amarie, "Hierarchical Clock Synchronization in
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,8 +86,8 @@ class Clock:
         """Learn from the parent in the tree, then teach the children; the root's clock is the common one."""
         rank, size = self._nodes.Get_rank(), self._nodes.Get_size()
         if rank == 0:
-            reading = Reading(now(), now(), 0.0)
-            reading = Reading(reading.local, reading.local, 0.0)
+            moment = now()
+            reading = Reading(moment, moment, 0.0)
         else:
             reading = self._learn(rank ^ (1 << (rank.bit_length() - 1)))
         bit = 1
@@ -145,10 +146,16 @@ def laps(clock: Clock, runs: Sequence[Callable[[], Any]], start: float, window: 
     entries, exits = np.empty(iterations), np.empty(iterations)
     cycle = [runs[i % len(runs)] for i in range(iterations)]
     starts = [clock.local(start + i * window) for i in range(iterations)]
-    for i, run in enumerate(cycle):
-        wait_until(starts[i])
-        entries[i] = now()
-        run()
-        exits[i] = now()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for i, run in enumerate(cycle):
+            wait_until(starts[i])
+            entries[i] = now()
+            run()
+            exits[i] = now()
+    finally:
+        if collecting:
+            gc.enable()
     due = start + window * np.arange(iterations)
     return Laps(clock.common(entries) - due, clock.common(exits) - due)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import threading
 import zlib
-from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn, Protocol, TypeVar
 
 from commbench.backends import world as worlds
 from commbench.backends.world import World
-from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, UsageError
+from commbench.measure import streams
+from commbench.measure.watchdog import SETUP_SECONDS, Watchdog
+
+DEFAULT_TIMEOUT = 300.0
+INIT_SECONDS = 300.0  # at least, for MPI_Init: 256 ranks on two cores take a minute
 
 T = TypeVar("T")
 
@@ -23,17 +31,30 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (--help shows the options)")
 
 
+class Timed(Protocol):
+    """Options that bound a visit."""
+
+    @property
+    def timeout(self) -> float:
+        """The seconds."""
+
+
+Asked = TypeVar("Asked", bound=Timed)
+
+
 def run_door(
     name: str,
     parser: argparse.ArgumentParser,
-    read: Callable[[Sequence[str]], T],
-    run: Callable[[World, T, Sequence[str]], int],
+    read: Callable[[Sequence[str]], Asked],
+    run: Callable[[World, Watchdog, Asked, Sequence[str]], int],
     arguments: Sequence[str] | None = None,
 ) -> NoReturn:
     """Understand the arguments by `read`, open MPI, `run`, and exit with the code that it returns on every rank."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Ctrl-C ends a rank at once, quietly, even in a library's call; what was measured is on disk already.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    output = streams.Patient(sys.stdout)
+    sys.stdout, sys.stderr = output, streams.Patient(sys.stderr)
     launched = worlds.launch()
     speaks = launched.rank == 0
     if {"-h", "--help"} & set(words):
@@ -49,18 +70,21 @@ def run_door(
             _complain(name, trouble)
     if trouble and launched.size == 1:
         raise SystemExit(EXIT_USAGE)
+    timeout = options.timeout if options else DEFAULT_TIMEOUT
     try:
-        world = worlds.open_mpi()
+        with bounded(max(timeout, INIT_SECONDS), "MPI_Init"):
+            world = worlds.open_mpi()
     except UsageError as error:
         if speaks and not trouble:
             _complain(name, str(error))
         raise SystemExit(EXIT_USAGE) from None
     code = EXIT_FAILED
     try:
+        watchdog = Watchdog(world, timeout)
         spoken = trouble if world.rank == 0 else ""
         agree_on_arguments(world, [name, *words], trouble)
         assert options is not None
-        code = run(world, options, words)
+        code = run(world, watchdog, options, words)
     except UsageError as error:
         code = EXIT_USAGE
         if world.rank == 0 and str(error) != spoken:
@@ -71,9 +95,31 @@ def run_door(
         traceback.print_exc()
         sys.stderr.flush()
         world.abort(EXIT_FAILED)
-    sys.stdout.flush()
-    world.close()
+    world.meet()
+    watchdog.close()
+    with bounded(SETUP_SECONDS, "MPI_Finalize"):
+        world.close()
+    if code == EXIT_OK and output.lost:
+        code = EXIT_FAILED
     raise SystemExit(code)
+
+
+@contextmanager
+def bounded(seconds: float, what: str) -> Iterator[None]:
+    """End this process with 124 where the body takes longer: the watchdog lives between MPI_Init and MPI_Finalize."""
+
+    def give_up() -> None:
+        text = f"commbench: timeout: {what} did not return in {seconds:g} s: a rank is missing"
+        print(text, file=sys.stderr, flush=True)
+        os._exit(EXIT_TIMEOUT)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def on_rank_0(world: World, work: Callable[[], T]) -> T:

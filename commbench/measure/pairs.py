@@ -24,9 +24,8 @@ from commbench.measure import pairs_screen, screen, tournament
 from commbench.measure.door import Parser, on_rank_0, run_door
 from commbench.measure.messages import Messages, room
 from commbench.measure.progress import Progress
-from commbench.measure.sweep import BETWEEN
 from commbench.measure.tournament import ALLREDUCE, HALVE, INCAST, PAIRS, Duty, Halving, Plan, Visit
-from commbench.measure.watchdog import Watchdog
+from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
 from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, TIMEOUT
@@ -147,13 +146,13 @@ def _size(text: str, flag: str) -> int:
 def main(draw: Callable[[Path], str], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the door; `draw` makes a picture of a run folder and says so, on rank 0 at the very end."""
 
-    def work(world: World, options: Options, words: Sequence[str]) -> int:
-        return run(world, options, words, draw)
+    def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
+        return run(world, watchdog, options, words, draw)
 
     run_door(NAME, parser(), read, work, arguments)
 
 
-def run(world: World, options: Options, words: Sequence[str], draw: Callable[[Path], str]) -> int:
+def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str], draw: Callable[[Path], str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
     if world.size < 2:
         raise UsageError(f"{NAME} needs at least 2 ranks, one on each node: mpirun -n 2 python -m commbench.{NAME}")
@@ -178,16 +177,24 @@ def run(world: World, options: Options, words: Sequence[str], draw: Callable[[Pa
         plan = on_rank_0(world, prepare)
         duties: list[Duty] = plan["duties"]
         messages = Messages(world, duties, plan["effort"]["iterations"])
-        crew = _Crew(world, duties, messages, plan["folder"], plan["session"], options.timeout)
-        code = EXIT_OK
+        crew = _Crew(world, watchdog, duties, messages)
+        watchdog.tell(_Guide(crew, Path(plan["folder"]), plan["session"]))
+        code, cut = EXIT_OK, False
         if journal is None:
             crew.follow()
         else:
-            code = _lead(crew, journal, options, backend)
-        code = world.command((code,))[0]
-        crew.close()
-        if journal is not None and journal.manifest["plan"]["mode"] == PAIRS:
-            _say([draw(journal.folder)], _aside(options))
+            pairs_screen.say_first(journal, backend, _aside(options))
+            try:
+                cut = _lead(crew, journal, options)
+            except DiskError as error:
+                code = EXIT_FAILED
+                print(f"commbench {NAME}: error: {error}", file=sys.stderr, flush=True)
+            crew.end()
+        watchdog.begin(RESTING)  # whoever reads what is printed may take their time
+        if journal is not None:
+            code = max(code, _print_results(journal, options, cut, draw))
+        (code,) = world.command((code,))
+        watchdog.begin(SETUP)
         return code
     finally:
         if journal is not None:
@@ -198,15 +205,12 @@ def run(world: World, options: Options, words: Sequence[str], draw: Callable[[Pa
 
 
 class _Crew:
-    """One launch over the cells of a plan, on every rank, with the watchdog beside."""
+    """One launch over the cells of a plan, on every rank."""
 
-    def __init__(
-        self, world: World, duties: Sequence[Duty], messages: Messages, folder: str, session: int, timeout: float
-    ) -> None:
-        self._world, self._duties, self._messages = world, duties, messages
-        self._folder, self._session = Path(folder), session
-        self._now = Visit(0, ())
-        self._watchdog = Watchdog(world, timeout, self._describe, self._concerned, self._record)
+    def __init__(self, world: World, watchdog: Watchdog, duties: Sequence[Duty], messages: Messages) -> None:
+        self._world, self._watchdog, self._messages = world, watchdog, messages
+        self.duties = duties
+        self.now = Visit(0, ())  # what is under way
 
     def lead(self, visit: Visit) -> dict[int, dict[str, Any]]:
         """Let all ranks make a visit; return what each of its cells gave, on rank 0."""
@@ -221,26 +225,23 @@ class _Crew:
     def follow(self) -> None:
         """Visit what rank 0 says, on every other rank."""
         while True:
-            self._watchdog.begin(BETWEEN, 0)
+            self._watchdog.begin(BETWEEN)
             visit = self._world.broadcast(None)
             if visit is None:
                 return
             self._visit(visit)
 
-    def close(self) -> None:
-        self._watchdog.close()
-
     def _visit(self, visit: Visit) -> list[Any] | None:
-        self._now = visit
+        self.now = visit
         self._watchdog.begin(visit.cells[0], visit.number)
         gave = None
         for cell in visit.cells:
-            if self._world.rank in self._duties[cell].ranks:
-                kept = self._messages.visit(self._duties[cell], visit.number)
+            if self._world.rank in self.duties[cell].ranks:
+                kept = self._messages.visit(self.duties[cell], visit.number)
                 gave = None if kept is None else (cell, kept)
         self._meet()
         gathered = self._world.gather(gave)
-        self._watchdog.begin(BETWEEN, 0)
+        self._watchdog.begin(BETWEEN)
         return gathered
 
     def _meet(self) -> None:
@@ -249,20 +250,22 @@ class _Crew:
         while not request.Test():
             sleep(_NAP)
 
-    def _describe(self, cell: int) -> str:
-        if cell == BETWEEN:
-            return f"{NAME}, between two visits"
-        kinds = {self._duties[cell].kind for cell in self._now.cells}
-        return f"{NAME}, {' and '.join(sorted(kinds))} of {len(self._now.cells)} groups at once"
 
-    def _concerned(self, cell: int) -> Sequence[int]:
-        if cell == BETWEEN:
-            return range(self._world.size)
-        return sorted({rank for cell in self._now.cells for rank in self._duties[cell].ranks})
+class _Guide:
+    """Names visits for the watchdog; a timeout goes into the run folder from whichever rank is left."""
 
-    def _record(self, cell: int, number: int, reason: str) -> None:
-        # What the others of the visit gave is lost with it.
-        for lost in self._now.cells if cell != BETWEEN else ():
+    def __init__(self, crew: _Crew, folder: Path, session: int) -> None:
+        self._crew, self._folder, self._session = crew, folder, session
+
+    def describe(self, cell: int) -> str:
+        together = len(self._crew.now.cells)
+        return f"at {NAME}, {self._crew.duties[cell].kind}" + f" of {together} pairs at once" * (together > 1)
+
+    def concerned(self, cell: int) -> Sequence[int]:
+        return sorted({rank for cell in self._crew.now.cells for rank in self._crew.duties[cell].ranks})
+
+    def record(self, cell: int, number: int, reason: str) -> None:
+        for lost in self._crew.now.cells:  # what the others of the visit gave is lost with it
             visit = {"cell": lost, "round": number, "session": self._session, "status": TIMEOUT, "reason": reason}
             append_beside(self._folder, visit)
 
@@ -291,54 +294,51 @@ def _visits(journal: Journal) -> Iterator[Visit]:
             yield visit
 
 
-def _lead(crew: _Crew, journal: Journal, options: Options, backend: Backend) -> int:
-    """Visit all that there is to visit on rank 0, print the results and return the exit code."""
+def _lead(crew: _Crew, journal: Journal, options: Options) -> bool:
+    """Visit all that there is to visit, on rank 0; return whether the budget cut it short."""
     effort = journal.manifest["plan"]["effort"]
-    pairs_screen.say_first(journal, backend, _aside(options))
     begin, cut = perf_counter(), False
 
     def left() -> float | None:
         return None if effort["budget"] is None else max(0.0, effort["budget"] - (perf_counter() - begin))
 
-    try:
-        with Progress(options.progress, len(journal.cells)) as progress:
-            for visit in _visits(journal):
-                if left() == 0:
-                    cut = True
-                    break
-                for cell, kept in crew.lead(visit).items():
-                    if tournament.left_over(journal.visits[cell], visit.number):
-                        about = {"cell": cell, "round": visit.number, "session": journal.session}
-                        journal.append({**about, **kept})
-                progress.update(lambda: sum(map(len, journal.visits.values())) // effort["rounds"], left)
-        if effort["mode"] == HALVE and not cut:
-            for cell in (cell for cell, visits in journal.visits.items() if not visits):
-                reason = "off the way of the search: another half was the slow one"
-                about = {"cell": cell, "round": 0, "session": journal.session}
-                journal.append({**about, "status": NOT_MEASURED, "reason": reason})
-        journal.write_records()
-        pairs_screen.keep(journal)
-    except DiskError as error:
-        print(f"commbench {NAME}: error: {error}", file=sys.stderr, flush=True)
-        crew.end()
-        return EXIT_FAILED
-    records = journal.records()
+    with Progress(options.progress, len(journal.cells)) as progress:
+        for visit in _visits(journal):
+            if left() == 0:
+                cut = True
+                break
+            for cell, kept in crew.lead(visit).items():
+                if tournament.left_over(journal.visits[cell], visit.number):
+                    journal.append({"cell": cell, "round": visit.number, "session": journal.session, **kept})
+            progress.update(lambda: sum(map(len, journal.visits.values())) // effort["rounds"], left)
+    if effort["mode"] == HALVE and not cut:
+        for cell in (cell for cell, visits in journal.visits.items() if not visits):
+            about = {"cell": cell, "round": 0, "session": journal.session, "status": NOT_MEASURED}
+            journal.append({**about, "reason": "off the way of the search"})
+    journal.write_records()
+    pairs_screen.keep(journal)
+    return cut
+
+
+def _print_results(journal: Journal, options: Options, cut: bool, draw: Callable[[Path], str]) -> int:
+    """Print what was measured and what is slow, and return the exit code."""
+    records, aside = journal.records(), _aside(options)
     if options.format == "json":
         print("".join(f"{screen.json_line(record)}\n" for record in records), end="", flush=True)
     elif options.format == "csv":
         screen.print_csv(records, sys.stdout)
     else:
         pairs_screen.print_table(journal, sys.stdout)
-    aside = _aside(options)
-    _say(pairs_screen.findings(journal), aside)
-    screen.print_rest([record for record in records if record.status in FAILURES], aside)
-    counts = Counter(record.status for record in records)
-    lines = [", ".join(f"{number} cells {status}" for status, number in counts.items())]
+    failures = [record for record in records if record.status in FAILURES]
+    screen.print_rest(failures, aside)
+    counts = Counter(record.status for record in records).items()
+    lines = [*pairs_screen.findings(journal), ", ".join(f"{number} cells {status}" for status, number in counts)]
     if cut:
         lines.append("the budget was spent before all rounds were: --resume goes on, a larger --budget goes further")
+    if journal.manifest["plan"]["mode"] == PAIRS:
+        lines.append(draw(journal.folder))
     _say([*lines, f"results in {journal.folder}"], aside)
-    crew.end()
-    return EXIT_FAILED if any(record.status in FAILURES for record in records) else EXIT_OK
+    return EXIT_FAILED if failures else EXIT_OK
 
 
 def _aside(options: Options) -> TextIO:
@@ -356,7 +356,18 @@ def _site(world: World) -> dict[str, Any]:
     least = -world.largest(-((1 << 62) if available is None else available // takes_part))[0]
     seats = world.gather_text(f"{os.uname().nodename}/{world.node}/{world.node_rank}")
     cpus = world.gather_text(manifest.affinity())
-    return {"seats": seats or [], "cpus": cpus, "cores": world.cores, "crowded": world.crowded, "memory": least}
+    # Containers, and emulated hosts, are nodes of their own to MPI while they share the cores of one machine.
+    machines = Counter(world.gather_text(_machine()) or [])
+    crowded = world.crowded or max(machines.values(), default=0) > world.cores
+    return {"seats": seats or [], "cpus": cpus, "cores": world.cores, "crowded": crowded, "memory": least}
+
+
+def _machine() -> str:
+    """Return what names this boot of this machine, whatever namespace a process is in; its host's name elsewhere."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return os.uname().nodename
 
 
 def _seats(site: Mapping[str, Any]) -> list[Seat]:
@@ -395,7 +406,7 @@ def _begin(world: World, backend: Backend, options: Options, words: Sequence[str
             "places": places,
             "names": names,
             "effort": effort,
-            "notes": _notes(world, effort),
+            "notes": _notes(site, effort),
             "cells": cells,
         },
         "library": backend.facts(),
@@ -415,11 +426,12 @@ def _take_up(
     here["places"], here["names"] = names_of(_seats(site))
     there = {**plan["facts"], "places": plan.get("places"), "names": plan.get("names")}
     for name in ("collective", "backend", "library", "size", "nodes", "places", "names"):
-        if there[name] != here[name]:
+        if there.get(name) != here[name]:
             raise ResultsError(
-                f"{journal.folder} was begun with {name} {there[name]}, this launch has {here[name]}: "
+                f"{journal.folder} was begun with {name} {there.get(name)}, this launch has {here[name]}: "
                 "resume as it was begun, or start another run by another --out"
             )
+    _check_plan(journal)
     for name in sorted(options.given.difference(_RENEWABLE)):
         if options.plan[name] != plan["effort"][name]:
             raise ResultsError(
@@ -429,6 +441,21 @@ def _take_up(
     plan["effort"] |= {name: options.plan[name] for name in options.given.intersection(_RENEWABLE)}
     journal.begin_session(_session(words, site))
     return journal
+
+
+def _check_plan(journal: Journal) -> None:
+    """Raise ResultsError where the plan of a run folder is not one that this door made."""
+    plan = journal.manifest["plan"]
+    try:
+        built = _build(plan["effort"], plan["places"], plan["names"])
+        cells = [_cell(duty, owner) for duty, owner in zip(built.duties, built.owners, strict=True)]
+        if cells != plan["cells"] or not {*_FIELDS.values()} <= plan["effort"].keys():
+            raise ValueError("its cells are others")
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+        raise ResultsError(
+            f"{journal.folder} holds no plan of commbench {NAME} ({type(error).__name__}: {error}): start another run "
+            "by another --out"
+        ) from None
 
 
 def _facts(world: World, backend: Backend) -> dict[str, Any]:
@@ -472,10 +499,10 @@ def _cell(duty: Duty, owner: str) -> dict[str, Any]:
     }
 
 
-def _notes(world: World, effort: Mapping[str, Any]) -> list[str]:
+def _notes(site: Mapping[str, Any], effort: Mapping[str, Any]) -> list[str]:
     notes = []
-    if world.crowded:
-        notes.append(f"ranks outnumber the cores of a node ({world.cores} here): times hold the wait for a core too")
+    if site["crowded"]:
+        notes.append(f"ranks outnumber the cores of a machine ({site['cores']} here): times hold the wait for one too")
     if effort["mode"] == PAIRS and effort["concurrent"]:
         notes.append(
             "disjoint pairs at once: each has its part of a trunk that they share (--concurrent off: all of it)"

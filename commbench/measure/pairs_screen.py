@@ -101,10 +101,11 @@ def _suspects(journal: Journal) -> dict[str, list[suspects.Suspect]]:
     if plan["mode"] == PAIRS:
         matrices = matrix.fold(plan, journal.visits)
         crowded = any(session["site"]["crowded"] for session in journal.manifest["sessions"])
+        if crowded:  # where ranks wait for a core, latencies and what a single pair gives are the scheduler's
+            return {"bandwidth": [one for one in suspects.find(matrices.rate) if one.kind != suspects.LINK]}
         return {
             "bandwidth": suspects.find(matrices.rate),
-            # Where ranks wait for a core, a latency is the scheduler's.
-            "latency": [] if crowded else suspects.find(1 / matrices.latency, SLOWER_LATENCY),
+            "latency": suspects.find(1 / matrices.latency, SLOWER_LATENCY),
         }
     return {"bandwidth": suspects.slow_places(_received(journal))}
 

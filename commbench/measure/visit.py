@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 # The common clock: seconds between two starts beside twice the pace, before the first one, and how late is late.
 WINDOW_SLACK, WINDOW_LEAD, LATE_START = 50e-6, 2e-3, 5e-6
-WINDOW_TRIES = 4
+WINDOW_TRIES, WINDOW_GROWTH = 4, 4
+PACES = 3  # warm-ups of which the fastest tells the pace: a window after one that lost its core would take for ever
 KEPT_SAMPLES = 128  # samples of a visit that the journal keeps, evenly over its time
 
 
@@ -61,7 +62,7 @@ class Visit:
         self._salts_after = range(first + tries, first + 2 * tries)
         self._timed_salt = first + 2 * tries
         # The last warm-up tells how many iterations fit, where no number is asked for, and how long one may take.
-        self._warmup = warmup if effort.iterations and clock is None else max(1, warmup)
+        self._warmup = max(PACES, warmup) if clock else warmup if effort.iterations else max(1, warmup)
         self._failed = self._rejected = ""
         self._wrong, self._pace = 0, 0.0
         self._selection: Selection | None = None
@@ -150,15 +151,19 @@ class Visit:
                 neutral(max(send, recv, key=len), self._dtype, self._call.redop)
 
     def _warm_up(self, plan: Plan) -> float:
-        """Warm up, and return the seconds that the last iteration took on this rank, its barrier included."""
+        """Warm up, and return the seconds that the last iteration took on this rank, its barrier included.
+
+        On the common clock, it is the fastest.
+        """
         barrier = self._backend.barrier() if self._effort.method == "barrier" else None
-        begin = perf_counter()
+        taken = [0.0]
         for i in range(self._warmup):
             begin = perf_counter()
             if barrier:
                 barrier()
             plan.runs[i % len(plan.runs)]()
-        return perf_counter() - begin
+            taken.append(perf_counter() - begin)
+        return min(taken[1:]) if self._clock else taken[-1]
 
     def _fitting(self, taken: float, seconds: float) -> int:
         """Return how many iterations fit into `seconds` by the slowest rank's warm-up."""
@@ -185,7 +190,8 @@ class Visit:
         """Return each iteration's seconds from first entry to last exit, and keep the ranks' skews, on rank 0.
 
         An iteration that a rank began late, since the one before was not over, is discarded on all ranks. Where most
-        are, the window was too short and is tried anew, longer; a rank that is late however long it is, is a finding.
+        are, and the window was too short for what they took, it is tried anew, longer; a rank that is late however long
+        it is, is a finding.
         """
         world = self._world
         clock.refresh()
@@ -197,9 +203,10 @@ class Visit:
             entry, exit_ = world.elementwise(mine.entries, "min"), world.elementwise(mine.exits, "max")
             latest = world.elementwise(mine.entries, "max")
             good = latest <= LATE_START + 2 * clock.error
-            if np.count_nonzero(world.elementwise(good.astype(float), "min")) * 2 >= iterations:
+            needed = WINDOW_SLACK + 2 * float(np.median(exit_ - entry))
+            if np.count_nonzero(world.elementwise(good.astype(float), "min")) * 2 >= iterations or needed <= window:
                 break
-            window *= 3
+            window = min(needed, WINDOW_GROWTH * window)
             iterations = self._effort.iterations or fitting(window, seconds)
         good = world.elementwise(good.astype(float), "min") > 0
         arrivals = world.gather_numbers(float(np.median(mine.entries - entry)))

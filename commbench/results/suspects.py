@@ -22,23 +22,25 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-HOST, TRUNK, LINK = "host", "trunk", "link"
+HOST, TRUNK, LINK, RECEIVER = "host", "trunk", "link", "receiver"
 BOTH, SENDING, RECEIVING = "both ways", "sending", "receiving"
 
 SLOWER = 0.8  # of the others' rate: what is faster than this part of it is no finding
 STEADY, STEADY_LINK = 0.8, 0.9  # of the rounds must show it; a link is one of thousands, some of which stall often
 SEPARATED = 0.8  # of the pairs must lie on their side of the middle
-GAIN = 5.0  # nats by which a description must shorten: chance gives as much in one of e^5 matrices
+GAIN = 3.0  # nats by which a description must shorten beyond its price: chance gives as much in one of e^3 matrices
 FINEST = 0.02  # spread that rates are taken to have at least, so that quiet matrices do not speak of nothing
-OUTLYING = 6.0  # spreads that a single pair must lie below the others
-MOST = 8  # findings of each kind: beyond, there is no picture
+OUTLYING, OUTLYING_PLACE = 6.0, 4.0  # spreads that a single pair, or one place of a few, must lie below the others
+MOST = 8  # findings of each kind
+LINKS = 0.05  # the share of pairs up to which slow ones are single ones, rather than a noisy machine
+FEWEST_ROUNDS = 3  # with fewer, a stall looks like a slow link
 
 
 @dataclass(frozen=True)
 class Suspect:
     """Something slow. `factor` is its rate as a part of the others'."""
 
-    kind: str  # host, trunk or link
+    kind: str  # host, trunk, link or receiver
     members: tuple[tuple[int, ...], ...]  # places: of the host, of each side of the trunk, of each end of the link
     factor: float
     way: str  # both ways; a host sending or receiving; a link or a trunk of two sides sending (first to second), ...
@@ -72,10 +74,10 @@ def find(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
     view = _View(n, pairs, known, np.where(known, flat, np.median(flat[known])), rounds, spread, math.log(slower))
     found: list[Suspect] = []
     for _ in range(MOST):
-        groups = view.best_partition()
-        if groups is None:
+        split = view.best_split()
+        if split is None:
             break
-        found += _named(groups, view, directed)
+        found += _named(split, view, directed)
     return found + _links(view, directed)
 
 
@@ -96,29 +98,34 @@ class _View:
         self.rounds = rounds[:, pairs[0], pairs[1]]
         self.spread, self.floor = spread, floor
 
-    def best_partition(self) -> list[tuple[int, ...]] | None:
-        """Return the partition that explains most, None where none explains enough."""
-        best, gain = None, GAIN
+    def best_split(self) -> _Split | None:
+        """Return the split that explains most, None where none explains enough."""
         if self.known.sum() < 3:
             return None
+        best, gain = None, GAIN
         before = self._length(self.flat[self.known])
-        for groups in _candidates(self._matrix()):
-            mask = self.across(groups)
-            cut, rest = self.flat[mask & self.known], self.flat[~mask & self.known]
-            if not cut.size or not rest.size or not self._apart(cut, rest):
+        for split in _candidates(self._matrix()):
+            across, touching = self.slow_pairs(split)
+            rest = ~across & ~touching
+            slow = [mask for mask in (across, touching) if (mask & self.known).any()]
+            if not slow or not (rest & self.known).any() or not all(self._apart(mask, rest) for mask in slow):
                 continue
-            deviations = np.concatenate([cut - np.median(cut), rest - np.median(rest)])
-            gained = before - self._length(deviations, centred=True) - _price(groups, self.n)
-            if gained > gain and self.steady(mask, STEADY):
-                best, gain = groups, gained
+            parts = [self.flat[mask & self.known] for mask in (*slow, rest)]
+            deviations = np.concatenate([part - np.median(part) for part in parts])
+            price = split.ways(self.n) + len(slow) * 0.5 * math.log(self.flat.size)
+            gained = before - self._length(deviations, centred=True) - price
+            if gained > gain and all(self.steady(mask, rest, STEADY) for mask in slow):
+                best, gain = split, gained
         return best
 
-    def across(self, groups: Sequence[Sequence[int]]) -> NDArray[Any]:
-        """Return which pairs lie across two groups."""
-        label = np.empty(self.n, dtype=int)
-        for number, group in enumerate(groups):
-            label[list(group)] = number
-        return np.asarray(label[self.pairs[0]] != label[self.pairs[1]])
+    def slow_pairs(self, split: _Split) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return which pairs lie across two sides, and which have an end in a host that stands alone."""
+        label = np.full(self.n, -1)
+        for number, side in enumerate(split.sides):
+            label[list(side)] = number
+        one, other = label[self.pairs[0]], label[self.pairs[1]]
+        touching = (one < 0) | (other < 0)
+        return (one != other) & ~touching, touching
 
     def effect(self, mask: NDArray[Any], others: NDArray[Any]) -> float:
         """Return by how much the pairs in `mask` lie above `others`, by their medians."""
@@ -129,9 +136,9 @@ class _View:
         effects = _median(self.rounds[:, mask].T) - _median(self.rounds[:, others].T)
         return int((effects <= self.floor).sum()), int((~np.isnan(effects)).sum())  # NaN: a round cut short before
 
-    def steady(self, mask: NDArray[Any], share: float) -> bool:
+    def steady(self, mask: NDArray[Any], others: NDArray[Any], share: float) -> bool:
         """Whether that is so in this share of the rounds."""
-        shown, rounds = self.shown(mask, ~mask)
+        shown, rounds = self.shown(mask, others)
         return shown >= share * rounds
 
     def explain(self, effects: NDArray[Any]) -> None:
@@ -139,12 +146,12 @@ class _View:
         self.flat = self.flat - effects
         self.rounds = self.rounds - effects
 
-    def _apart(self, cut: NDArray[Any], rest: NDArray[Any]) -> bool:
-        low, high = np.median(cut), np.median(rest)
+    def _apart(self, slow: NDArray[Any], rest: NDArray[Any]) -> bool:
+        below, above = self.flat[slow & self.known], self.flat[rest & self.known]
+        low, high = np.median(below), np.median(above)
         middle = (low + high) / 2
-        return bool(
-            low - high <= self.floor and (cut < middle).mean() >= SEPARATED and (rest > middle).mean() >= SEPARATED
-        )
+        sides = (below < middle).mean(), (above > middle).mean()
+        return bool(low - high <= self.floor and min(sides) >= SEPARATED)
 
     def _length(self, values: NDArray[Any], centred: bool = False) -> float:
         """Return the nats that describe `values` around their median (or 0), but for what all descriptions share."""
@@ -157,14 +164,26 @@ class _View:
         return np.maximum(matrix, matrix.T)
 
 
-def _candidates(near: NDArray[Any]) -> Iterator[list[tuple[int, ...]]]:
-    """Yield partitions: each cut through the tree of average linkage, and each of its branches against the rest."""
+@dataclass(frozen=True)
+class _Split:
+    """Hosts that stand alone, with slow pairs to all others, and the sides of a slow trunk (or one side: no trunk)."""
+
+    alone: tuple[int, ...]
+    sides: tuple[tuple[int, ...], ...]
+
+    def ways(self, n: int) -> float:
+        """Return the nats that say which split of its shape it is."""
+        return math.lgamma(n + 1) - sum(math.lgamma(len(side) + 1) for side in self.sides)
+
+
+def _candidates(near: NDArray[Any]) -> Iterator[_Split]:
+    """Yield each host alone, each cut through the tree of average linkage, and each branch of it against the rest."""
     n = len(near)
     near = near.copy()
     groups: dict[int, tuple[int, ...]] = {place: (place,) for place in range(n)}
     everyone = set(range(n))
     for place in range(n):
-        yield [(place,), tuple(sorted(everyone - {place}))]
+        yield _Split((place,), (tuple(sorted(everyone - {place})),))
     for _ in range(n - 2):
         one, other = map(int, np.unravel_index(np.argmax(near), near.shape))
         sizes = len(groups[one]), len(groups[other])
@@ -173,61 +192,56 @@ def _candidates(near: NDArray[Any]) -> Iterator[list[tuple[int, ...]]]:
         near[other], near[:, other] = -np.inf, -np.inf
         near[one, one] = -np.inf
         groups[one] = tuple(sorted(groups[one] + groups.pop(other)))
-        cut = sorted(groups.values())
+        cut = tuple(sorted(groups.values()))
+        alone = tuple(group[0] for group in cut if len(group) == 1)
         # Where most places stand alone, slow is what is normal, and some pairs are fast.
-        if 2 * sum(len(group) == 1 for group in cut) < n:
-            yield cut
+        if 2 * len(alone) < n:
+            sides = tuple(group for group in cut if len(group) > 1)
+            yield _Split(alone, sides)
+            if alone and len(sides) > 1:  # or they are sides too
+                yield _Split((), cut)
         if len(cut) > 2:
-            yield [groups[one], tuple(sorted(everyone - set(groups[one])))]
+            yield _Split((), (groups[one], tuple(sorted(everyone - set(groups[one])))))
 
 
-def _price(groups: Sequence[Sequence[int]], n: int) -> float:
-    """Return the nats that say which partition of its shape it is, and how slow its pairs are."""
-    ways = math.lgamma(n + 1) - sum(math.lgamma(len(group) + 1) for group in groups)
-    return ways + 0.5 * math.log(n * (n - 1) / 2)
-
-
-def _named(groups: Sequence[tuple[int, ...]], view: _View, directed: NDArray[Any]) -> list[Suspect]:
-    """Return the hosts, or the trunk, that a partition stands for, and take their effect out of the view."""
-    mask = view.across(groups)
-    alone = [group for group in groups if len(group) == 1]
-    if len(groups) - len(alone) > 1:
-        found = [_suspect(TRUNK, groups, mask, ~mask, view, directed)]
-        view.explain(view.effect(mask, ~mask) * mask)
-        # Their rates tell of who was on the trunk at the same time, and hide what else is slow.
-        view.known = view.known & ~mask
-        return found
-    found = []
-    total = np.zeros(mask.shape)
-    for host in alone:
-        # Pairs of two bad hosts are as slow as the worse of them, so that they are left to it.
-        mine = (view.pairs[0] == host[0]) | (view.pairs[1] == host[0])
-        if not (mine & view.known).any():
-            continue
-        others = {group[0] for group in alone} - {host[0]}
-        clean = mine & ~np.isin(view.pairs[0], list(others)) & ~np.isin(view.pairs[1], list(others))
+def _named(split: _Split, view: _View, directed: NDArray[Any]) -> list[Suspect]:
+    """Return the trunk and the hosts that a split stands for, and take their effects out of the view."""
+    across, touching = view.slow_pairs(split)
+    rest = ~across & ~touching
+    found: list[Suspect] = []
+    effects = np.zeros(rest.shape)
+    if len(split.sides) > 1:
+        found.append(_suspect(TRUNK, split.sides, across, rest, view, directed))
+    for host in split.alone:
+        mine = (view.pairs[0] == host) | (view.pairs[1] == host)
+        # A pair of two bad hosts is as slow as the worse of them, so that it says nothing of the other.
+        others = [other for other in split.alone if other != host]
+        clean = mine & ~np.isin(view.pairs[0], others) & ~np.isin(view.pairs[1], others)
         chosen = clean if (clean & view.known).any() else mine
-        found.append(_suspect(HOST, [host], chosen, ~mask, view, directed))
-        total = np.where(mine, np.minimum(total, math.log(found[-1].factor)), total)
-    view.explain(total)
+        if (chosen & view.known).any():
+            found.append(_suspect(HOST, [(host,)], chosen, rest, view, directed))
+            effects = np.where(mine, np.minimum(effects, math.log(found[-1].factor)), effects)
+    view.explain(effects)
+    # Rates across a trunk tell of who was on it at the same time, and hide what else is slow.
+    view.known = view.known & ~across
     return found
 
 
 def _links(view: _View, directed: NDArray[Any]) -> list[Suspect]:
     """Return the single pairs that are slow although nothing else is left to explain them."""
-    if view.known.sum() < 3:
+    if view.known.sum() < 3 or len(view.rounds) < FEWEST_ROUNDS:
         return []
     base = float(np.median(view.flat[view.known]))
     spread = max(1.4826 * float(np.median(np.abs(view.flat[view.known] - base))), view.spread)
     low = view.known & (view.flat - base <= min(view.floor, -OUTLYING * spread))
     found = []
-    for index in sorted(np.flatnonzero(low), key=lambda index: view.flat[index])[: MOST + 1]:
+    for index in sorted(np.flatnonzero(low), key=lambda index: view.flat[index]):
         mask = np.zeros(low.shape, dtype=bool)
         mask[index] = True
-        if view.steady(mask, STEADY_LINK):
+        if view.steady(mask, ~mask & view.known, STEADY_LINK):
             ends = [(int(view.pairs[0][index]),), (int(view.pairs[1][index]),)]
-            found.append(_suspect(LINK, ends, mask, ~mask, view, directed))
-    return found if len(found) <= MOST else []
+            found.append(_suspect(LINK, ends, mask, ~mask & view.known, view, directed))
+    return found[:MOST] if len(found) <= max(2, LINKS * view.known.sum()) else []
 
 
 def _suspect(
@@ -285,12 +299,14 @@ def slow_places(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
     base = float(np.median(middle[known]))
     spread = max(1.4826 * float(np.median(np.abs(middle[known] - base))), _spread(logs))
     found = []
-    for place in np.flatnonzero(known & (middle - base <= min(floor, -OUTLYING * spread))):
+    for place in np.flatnonzero(known & (middle - base <= min(floor, -OUTLYING_PLACE * spread))):
         effects = logs[:, place] - _median(logs.T)
         shown, rounds = int((effects <= floor).sum()), int((~np.isnan(effects)).sum())
         if shown >= STEADY * rounds:
             factor = round(math.exp(float(middle[place]) - base), 4)
-            found.append(Suspect(HOST, ((int(place),),), factor, RECEIVING, sign_test(shown, rounds), shown, rounds))
+            found.append(
+                Suspect(RECEIVER, ((int(place),),), factor, RECEIVING, sign_test(shown, rounds), shown, rounds)
+            )
     return found
 
 
@@ -299,7 +315,9 @@ def sentence(suspect: Suspect, names: Sequence[str], what: str, *, of_ranks: boo
     sides = [_listed([names[place] for place in side]) for side in suspect.members]
     certainty = f"({suspect.sure:.0%} sure: in {suspect.rounds_shown} of {suspect.rounds} rounds)"
     latency = what == "latency"
-    part = f"{1 / suspect.factor:.2g} times the latency" if latency else f"{suspect.factor:.2g} of the {what}"
+    part = f"{_times(1 / suspect.factor)} times the latency" if latency else f"{suspect.factor:.2g} of the {what}"
+    if suspect.kind == RECEIVER:
+        return f"{sides[0]} receives slowly: {part} of the others {certainty}"
     if suspect.kind == HOST:
         return f"{sides[0]} is slow{_way_of_host(suspect)}: its pairs have {part} of the others {certainty}"
     way = {SENDING: f", from {sides[0]} to {sides[-1]} only", RECEIVING: f", from {sides[-1]} to {sides[0]} only"}
@@ -308,6 +326,10 @@ def sentence(suspect: Suspect, names: Sequence[str], what: str, *, of_ranks: boo
         return f"the link {between} is slow{way.get(suspect.way, '')}: it has {part} of other pairs {certainty}"
     name = "the way (sockets, NUMA nodes?)" if of_ranks else "the trunk"
     return f"{name} {between} is slow{way.get(suspect.way, '')}: pairs across have {part} of those within {certainty}"
+
+
+def _times(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _way_of_host(suspect: Suspect) -> str:

@@ -40,6 +40,9 @@ class Variables(dict[str, int]):
             raise Rejected(f"{name} is fixed")
         self[name] = value
 
+    def setting(self, name: str) -> str:
+        return ControlVariables.setting(cast(ControlVariables, self), name)
+
     def describe(self, name: str) -> tuple[str, dict[int, str]]:
         return DESCRIPTION, CHOICES
 

@@ -21,6 +21,7 @@ from commbench.measure.agenda import (
     foresee,
     precise,
 )
+from commbench.measure.plan import batches
 from commbench.results.journal import Journal
 from tests.runs import bad_visit, cell, planned, visit
 
@@ -66,12 +67,14 @@ def effort(**changes: Any) -> Effort:
         "precision": 0.0,
         "max_seconds": None,
         "budget": None,
+        "concurrent": False,
     }
     return Effort(**(fields | {"check": True, "method": "barrier", "average": "max", "seed": 1} | changes))
 
 
 def make(cells: list[dict[str, Any]], journal: FakeJournal, **changes: Any) -> Agenda:
-    return Agenda(planned(*cells), cast(Journal, journal), effort(**changes))
+    asked, plan = effort(**changes), planned(*cells)
+    return Agenda(plan, batches(plan, asked.concurrent), cast(Journal, journal), asked)
 
 
 Outcome = Callable[[int, int], dict[str, Any]]  # of cell and round

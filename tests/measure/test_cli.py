@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commbench.errors import UsageError
-from commbench.measure.cli import parser, read
+from commbench.measure.cli import _DEFAULTS, parser, read
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.plan import REDOPS
 from commbench.measure.run import Options
@@ -31,6 +31,9 @@ DEFAULTS: dict[str, Any] = {
     "redops": ["sum"],
     "algorithms": [],
     "inplace": [False],
+    "ranks": None,
+    "groups": None,
+    "concurrent": False,
     "root": 0,
     "method": None,
     "iterations": None,
@@ -57,6 +60,10 @@ def test_with_no_arguments_the_defaults_hold() -> None:
 
 
 FLAGS: list[tuple[str, dict[str, Any]]] = [
+    ("--ranks 2,4,N", {"ranks": "2,4,N"}),
+    ("--groups node", {"groups": "node"}),
+    ("--concurrent on", {"concurrent": True}),
+    ("--method clock", {"method": "clock"}),
     ("-b 64K", {"smallest": 65536}),
     ("--minbytes 1.5M", {"smallest": 3 << 19}),
     ("-e 2G", {"largest": 2 << 30}),
@@ -138,7 +145,9 @@ def test_every_flag_is_tested_here() -> None:
 
 def test_what_was_given_is_known_for_resuming() -> None:
     assert options("-b 16 --algo ring -n 5").given == {"smallest", "algorithms", "iterations"}
-    assert options("-b 8 -d float").given <= {"smallest", "dtypes"}
+    assert options("-b 8 -d float --groups node --concurrent off").given == {
+        *("smallest", "dtypes", "groups", "concurrent")  # what is given counts, be it the default
+    }
 
 
 def test_only_reductions_have_operators_and_only_rooted_collectives_a_root() -> None:
@@ -251,15 +260,18 @@ def test_help_says_every_default(collective: Any) -> None:
         if action.nargs == 0:
             continue  # --help, --resume and --json are on or off
         assert action.help is not None
+        if action.dest == "groups":
+            continue  # without it there is --ranks, which has one
         stated = re.search(r"\(default:? ?([^;)]*)", action.help)
         assert stated, f"{action.option_strings}: {action.help}"
-        if action.default not in (None, "auto"):
-            assert stated[1] == action.default
+        default = _DEFAULTS.get(action.dest, action.default)
+        if default not in (None, "auto"):
+            assert stated[1] == default
 
 
 def test_the_defaults_that_help_states_are_those_that_hold() -> None:
     text = " ".join(parser(BROADCAST).format_help().split())
-    for stated in ("smallest size, with K, M or G (default 8)", "times F (default 8)", "all (default float)"):
+    for stated in ("smallest size, with K, M, G or T (default 8)", "times F (default 8)", "all (default float)"):
         assert stated in text
     for stated in ("(default 0.05)", "(default 120; with -n no limit)", "0: no limit (default 30)", "12; 5 with -n"):
         assert stated in text

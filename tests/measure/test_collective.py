@@ -12,7 +12,7 @@ from commbench.measure.collective import Collective
 from commbench.results.record import fold
 from commbench.units import gigabytes_per_second
 from tests.numpy_collectives import COLLECTIVES, Array, carry_out
-from tests.runs import cell, facts, visit
+from tests.runs import cell, facts, group, visit
 
 RANKS = (1, 2, 3, 4, 5, 8, 16)
 every_collective = pytest.mark.parametrize("collective", COLLECTIVES.values(), ids=list(COLLECTIVES))
@@ -104,7 +104,8 @@ def test_rates_are_those_that_others_printed(
     name: str, size: int, time_us: float, n: int, algbw: float, busbw: float
 ) -> None:
     digits = 6 if algbw != round(algbw, 2) else 2
-    record = fold(facts(busbw_factor=COLLECTIVES[name].busbw(n)), cell(size=size), [visit([time_us])])
+    everyone = group(busbw_factor=COLLECTIVES[name].busbw(n))
+    record = fold(facts(groups={"all": everyone}), cell(size=size), [visit([time_us])])
     assert record.algbw is not None
     assert record.busbw is not None
     assert (round(record.algbw, digits), round(record.busbw, digits)) == (algbw, busbw)

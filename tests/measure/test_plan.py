@@ -15,6 +15,7 @@ import pytest
 from commbench.backends.base import AUTO, Algorithm, Backend, Call
 from commbench.errors import UsageError
 from commbench.measure.dtypes import DTYPES, find_dtype
+from commbench.measure.groups import ALL, Group
 from commbench.measure.plan import REDOPS, Cell, Request, build, memory, resolve_algorithms, sizes
 from tests.numpy_collectives import COLLECTIVES
 
@@ -36,13 +37,17 @@ class FakeBackend:
             Algorithm("ring", "ring"),
         ]
 
-    def refusal(self, call: Call) -> str:
+    def refusal(self, call: Call, n: int) -> str:
         if call.dtype == "bfloat16" and call.redop:
             return "FakeMPI 1.0 does not reduce bfloat16"
         return "ring needs an element for each rank" if call.algorithm.name == "ring" and call.count < 4 else ""
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         return (0, 0) if call.inplace else None
+
+
+def everyone(n: int) -> Group:
+    return Group(ALL, tuple(range(n)))
 
 
 BACKEND = cast(Backend, FakeBackend())
@@ -54,11 +59,11 @@ def request(**changes: Any) -> Request:
 
 
 def cells(asked: Request, collective: Any = ALLREDUCE, n: int = 4) -> list[Cell]:
-    return build(asked, collective, BACKEND, n, None)[0]
+    return build(asked, collective, BACKEND, everyone(n), None)[0]
 
 
 def notes(asked: Request, collective: Any = ALLREDUCE, n: int = 4, allowance: int | None = None) -> list[str]:
-    return build(asked, collective, BACKEND, n, allowance)[1]
+    return build(asked, collective, BACKEND, everyone(n), allowance)[1]
 
 
 def every_size(asked: Request, collective: Any = ALLREDUCE, n: int = 4) -> list[int]:
@@ -178,7 +183,7 @@ def test_what_the_library_refuses_is_a_row_with_the_reason() -> None:
 
 def test_cells_survive_the_manifest() -> None:
     found = cells(request(inplace=[False, True]))
-    assert [Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) for cell in found] == found
+    assert [Cell(**json.loads(json.dumps(cell.to_dict()))) for cell in found] == found
 
 
 def test_a_cell_is_called_as_it_was_planned() -> None:
@@ -234,7 +239,7 @@ def test_an_unknown_algorithm_is_refused_with_the_nearest_names(name: str, near:
 def test_one_rank_has_nothing_to_choose_and_says_so() -> None:
     assert [algorithm.name for algorithm in asked_for(n=1)] == ["auto"]
     asked = request(algorithms=["auto", "ring", "nvls"], smallest=64, largest=64)
-    found, said = build(asked, ALLREDUCE, BACKEND, 1, None)
+    found, said = build(asked, ALLREDUCE, BACKEND, everyone(1), None)
     assert [(cell.algorithm, cell.status, cell.reason) for cell in found] == [
         ("auto", "planned", ""),
         ("ring", "not_applicable", "one rank has nothing to choose: only auto runs"),
@@ -251,9 +256,9 @@ def test_an_unknown_algorithm_is_refused_on_one_rank_too() -> None:
 @pytest.mark.parametrize("n", [1, 4])
 @pytest.mark.parametrize("name", ["broadcast", "reduce", "gather", "scatter"])
 def test_a_root_is_one_of_the_ranks(name: str, n: int) -> None:
-    build(request(root=n - 1), COLLECTIVES[name], BACKEND, n, None)
-    with pytest.raises(UsageError, match=rf"-r names a rank below the number of ranks \({n}\), not {n}"):
-        build(request(root=n), COLLECTIVES[name], BACKEND, n, None)
+    build(request(root=n - 1), COLLECTIVES[name], BACKEND, everyone(n), None)
+    with pytest.raises(UsageError, match=rf"-r names a rank of each group, below its number of ranks \({n}\), not {n}"):
+        build(request(root=n), COLLECTIVES[name], BACKEND, everyone(n), None)
 
 
 # Memory
@@ -279,7 +284,7 @@ def test_the_root_needs_more_and_is_what_counts() -> None:
 
 def test_an_explicit_largest_size_that_does_not_fit_is_refused_with_needed_and_free() -> None:
     with pytest.raises(UsageError) as raised:
-        build(request(largest=4 * GIB), ALLREDUCE, BACKEND, 4, 5 * GIB)
+        build(request(largest=4 * GIB), ALLREDUCE, BACKEND, everyone(4), 5 * GIB)
     assert str(raised.value) == (
         "-e 4G does not fit the memory: a rank needs 12 GiB, and 5 GiB is free for each rank of the fullest node; "
         "lower -e or start fewer ranks a node"
@@ -287,9 +292,9 @@ def test_an_explicit_largest_size_that_does_not_fit_is_refused_with_needed_and_f
 
 
 def test_an_explicit_largest_size_fits_to_the_last_byte() -> None:
-    build(request(largest=GIB), ALLREDUCE, BACKEND, 4, needed(GIB))
+    build(request(largest=GIB), ALLREDUCE, BACKEND, everyone(4), needed(GIB))
     with pytest.raises(UsageError, match="does not fit"):
-        build(request(largest=GIB), ALLREDUCE, BACKEND, 4, needed(GIB) - 1)
+        build(request(largest=GIB), ALLREDUCE, BACKEND, everyone(4), needed(GIB) - 1)
 
 
 def test_the_widest_data_type_decides_what_fits() -> None:
@@ -297,7 +302,7 @@ def test_the_widest_data_type_decides_what_fits() -> None:
     asked = request(largest=8, smallest=8, dtypes=["int8", "float64"])
     needs = 2 * 8 * 8 * 1000 + 8 * 1000  # about: 1000 ranks, 8 slots of each buffer, the copy
     with pytest.raises(UsageError, match="does not fit"):
-        build(asked, ALLGATHER, BACKEND, 1000, needs // 4)
+        build(asked, ALLGATHER, BACKEND, everyone(1000), needs // 4)
 
 
 def test_where_the_memory_is_unknown_nothing_is_refused() -> None:
@@ -306,7 +311,7 @@ def test_where_the_memory_is_unknown_nothing_is_refused() -> None:
 
 def test_the_default_range_is_cut_to_half_of_the_memory_and_that_is_said() -> None:
     asked = request(largest=None, factor=2)
-    found, said = build(asked, ALLREDUCE, BACKEND, 4, 6 * GIB)
+    found, said = build(asked, ALLREDUCE, BACKEND, everyone(4), 6 * GIB)
     largest = max(cell.size for cell in found if cell.status == "planned")
     assert needed(largest) <= 3 * GIB < needed(2 * largest)
     assert said == [
@@ -316,7 +321,7 @@ def test_the_default_range_is_cut_to_half_of_the_memory_and_that_is_said() -> No
 
 
 def test_what_the_default_range_leaves_out_is_in_the_results_as_not_measured() -> None:
-    found, _ = build(request(largest=None, factor=2), ALLREDUCE, BACKEND, 4, 6 * GIB)
+    found, _ = build(request(largest=None, factor=2), ALLREDUCE, BACKEND, everyone(4), 6 * GIB)
     left_out = [cell for cell in found if cell.size >= 2 * GIB]
     reason = "it would take more than half of the free memory"
     assert {cell.size for cell in left_out} == {2 * GIB, 4 * GIB, 8 * GIB}
@@ -324,23 +329,23 @@ def test_what_the_default_range_leaves_out_is_in_the_results_as_not_measured() -
 
 
 def test_what_does_not_exist_is_not_applicable_however_large() -> None:
-    found, _ = build(request(largest=None, algorithms=["nvls"]), ALLREDUCE, BACKEND, 4, 6 * GIB)
+    found, _ = build(request(largest=None, algorithms=["nvls"]), ALLREDUCE, BACKEND, everyone(4), 6 * GIB)
     assert {cell.status for cell in found} == {"not_applicable"}
 
 
 @pytest.mark.parametrize("allowance", [None, 1 << 62])
 def test_the_default_range_ends_somewhere_however_much_memory_there_is(allowance: int | None) -> None:
-    found, said = build(request(largest=None), ALLREDUCE, BACKEND, 4, allowance)
+    found, said = build(request(largest=None), ALLREDUCE, BACKEND, everyone(4), allowance)
     assert max(cell.size for cell in found) == 1 << 33
     assert said == []
 
 
 def test_the_smallest_size_may_take_all_of_the_memory_and_no_more() -> None:
-    found, said = build(request(smallest=2 * GIB, largest=None, factor=2), ALLREDUCE, BACKEND, 4, needed(2 * GIB))
+    found, said = build(request(smallest=2 * GIB, largest=None, factor=2), ALLREDUCE, BACKEND, everyone(4), needed(2 * GIB))
     assert {cell.size for cell in found if cell.status == "planned"} == {2 * GIB}
     assert [note.partition(":")[0] for note in said] == ["sizes from 4G on are cut"]
     with pytest.raises(UsageError, match=r"^-b 2G does not fit the memory: a rank needs 6 GiB, .* lower -b or start"):
-        build(request(smallest=2 * GIB, largest=None), ALLREDUCE, BACKEND, 4, needed(2 * GIB) - 1)
+        build(request(smallest=2 * GIB, largest=None), ALLREDUCE, BACKEND, everyone(4), needed(2 * GIB) - 1)
 
 
 def test_a_sweep_has_a_bounded_number_of_cells() -> None:

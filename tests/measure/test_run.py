@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from commbench.measure import run
+from commbench.measure import folder
+from tests.fakes import launch
+
+SITE: dict[str, Any] = {
+    "seats": [{"host": "a", "node": 0, "on_node": place, "leaf": ""} for place in (0, 1)],
+    **{"cpus": ["0", "1"], "cores": 2, "crowded": False, "allowance": 1 << 30},
+}
 
 
 def test_each_session_keeps_where_with_what_and_how_busy_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
-    site = {"hosts": ["a", "a"], "cpus": ["0", "1"], "cores": 2, "crowded": False, "allowance": 1 << 30}
-    session = json.loads(json.dumps(run._session(["-b", "8"], site)))
+    session = json.loads(json.dumps(folder._session(launch(["-b", "8"], **SITE))))
     assert session.keys() == {"started", "arguments", "site", "environment", "load"}
-    assert (session["arguments"], session["site"]) == (["-b", "8"], site)
+    assert (session["arguments"], session["site"]) == (["-b", "8"], SITE)
     assert session["environment"]["NCCL_ALGO"] == "Ring"
     assert session["load"] >= 0
 
@@ -23,6 +29,6 @@ def test_each_session_keeps_where_with_what_and_how_busy_it_was(monkeypatch: pyt
 def test_a_run_that_is_not_named_has_a_folder_of_its_own(tmp_path: Path) -> None:
     path = str(tmp_path / "now-allreduce")
     for name in ("now-allreduce", "now-allreduce-2", "now-allreduce-3"):
-        found = run._unused(path)
+        found = folder._unused(path)
         assert found.name == name
         found.mkdir()

@@ -10,7 +10,9 @@ import pytest
 from commbench.backends.base import Algorithm
 from commbench.errors import DiskError
 from commbench.measure.agenda import Agenda
-from commbench.measure.sweep import BETWEEN, Sweep
+from commbench.measure.groups import ALL, Group
+from commbench.measure.plan import batches
+from commbench.measure.sweep import BETWEEN, Sweep, Team
 from commbench.results.journal import Journal
 from tests.fakes import FakeLibrary, FakeWorld, effort
 from tests.numpy_collectives import COLLECTIVES, Array
@@ -64,7 +66,10 @@ class Commanding(FakeWorld):
 def sweep(world: Commanding, library: FakeLibrary, told: list[Numbers], **changes: Any) -> Sweep:
     cells = planned(*CELLS)
     begin = lambda index, number: told.append((index, number))  # noqa: E731
-    return Sweep(cast(Any, world), library.backend, COLLECTIVES["allreduce"], cells, effort(**changes), begin)
+    teams, groups = {ALL: Team(cast(Any, world), library.backend)}, [Group(ALL, (0,))]
+    together, asked = batches(cells, concurrent=False), effort(**changes)
+    reduction = COLLECTIVES["allreduce"]
+    return Sweep(cast(Any, world), library.backend, teams, groups, reduction, cells, together, asked, begin)
 
 
 def lead(steps: Sequence[tuple[int, float]], journal: FakeJournal) -> tuple[Commanding, FakeLibrary, list[Numbers]]:

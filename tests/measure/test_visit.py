@@ -32,7 +32,7 @@ def carry_out(
 ) -> dict[str, Any]:
     one = one or call()
     arenas = Arenas(library.backend, [layout(library.backend, one, 0, 1)])
-    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, warmup, False)
+    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, warmup, False, None)
     return visit.carry_out(seconds, iterations)
 
 

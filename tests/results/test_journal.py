@@ -92,6 +92,7 @@ def test_a_run_goes_on_where_it_stopped(journal: Journal, folder: Path) -> None:
 
 def test_each_launch_is_a_session_of_the_run(journal: Journal, folder: Path) -> None:
     assert journal.session == 0
+    journal.close()
     again = reopen(folder)
     again.begin_session({"started": "20261201T000000Z", "arguments": ["--resume"]})
     assert again.session == 1
@@ -177,6 +178,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path
 
 
 def test_a_run_that_cannot_be_written_to_any_more_is_not_resumed(journal: Journal, folder: Path) -> None:
+    journal.close()
     (folder / f"{MANIFEST}.new").mkdir()
     with pytest.raises(ResultsError, match="cannot write"):
         reopen(folder).begin_session({"started": "20261201T000000Z", "arguments": []})

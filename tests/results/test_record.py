@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from commbench.results.record import FAILURES, Record, fold
-from tests.runs import bad_visit, cell, facts, visit
+from tests.runs import bad_visit, cell, facts, group, visit
 
 # What issue and documentation promise to scripts.
 KEYS = (
@@ -19,7 +19,8 @@ KEYS = (
     *("observed_protocol", "channels", "status", "reason", "size", "count", "dtype", "redop", "inplace", "buffer"),
     *("group", "nranks", "nnodes", "method", "loop", "time_us", "time_us_low", "time_us_high", "time_us_mean"),
     *("time_us_min", "time_us_max", "time_us_p99", "iterations", "rounds", "launch", "algbw", "busbw", "wrong"),
-    *("simulated", "predicted"),
+    *("simulated", "predicted", "ranks", "hosts", "drift", "arrival_skew_us", "exit_skew_us", "skew_error_us"),
+    "late_starts",
 )
 MEASURED = [name for name in KEYS if name.startswith("time_us") or name in ("algbw", "busbw")]
 
@@ -71,7 +72,7 @@ def test_the_interval_is_over_rounds_and_null_below_five() -> None:
 
 
 def test_rates_follow_from_the_time() -> None:
-    record = fold(facts(busbw_factor=1.75), cell(size=8_000_000), [visit([2000.0])])
+    record = fold(facts(groups={"all": group(busbw_factor=1.75)}), cell(size=8_000_000), [visit([2000.0])])
     assert record.algbw == pytest.approx(4.0)  # 8 MB in 2 ms
     assert record.busbw == pytest.approx(7.0)
 
