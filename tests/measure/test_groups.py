@@ -163,9 +163,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_kinds_that_there_are(tmp
     for path in (tmp_path / "missing", tmp_path, tmp_path / "binary"):
         with pytest.raises(UsageError) as raised:
             split(str(path), seats(0, 0))
-        assert str(raised.value).startswith(
-            f"--groups is node, leaf, rail or a file, and '{path}' cannot be read ("
-        )
+        assert str(raised.value).startswith(f"--groups is node, leaf, rail or a file, and '{path}' cannot be read (")
         assert "\n" not in str(raised.value)
 
 

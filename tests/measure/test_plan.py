@@ -341,7 +341,8 @@ def test_the_default_range_ends_somewhere_however_much_memory_there_is(allowance
 
 
 def test_the_smallest_size_may_take_all_of_the_memory_and_no_more() -> None:
-    found, said = build(request(smallest=2 * GIB, largest=None, factor=2), ALLREDUCE, BACKEND, everyone(4), needed(2 * GIB))
+    asked = request(smallest=2 * GIB, largest=None, factor=2)
+    found, said = build(asked, ALLREDUCE, BACKEND, everyone(4), needed(2 * GIB))
     assert {cell.size for cell in found if cell.status == "planned"} == {2 * GIB}
     assert [note.partition(":")[0] for note in said] == ["sizes from 4G on are cut"]
     with pytest.raises(UsageError, match=r"^-b 2G does not fit the memory: a rank needs 6 GiB, .* lower -b or start"):

@@ -12,7 +12,8 @@ from commbench.errors import DiskError
 from commbench.measure.agenda import Agenda
 from commbench.measure.groups import ALL, Group
 from commbench.measure.plan import batches
-from commbench.measure.sweep import BETWEEN, Sweep, Team
+from commbench.measure.sweep import Sweep, Team
+from commbench.measure.watchdog import BETWEEN
 from commbench.results.journal import Journal
 from tests.fakes import FakeLibrary, FakeWorld, effort
 from tests.numpy_collectives import COLLECTIVES, Array

@@ -1,4 +1,4 @@
-"""The all-reduce's door on ranks whose clocks differ: that of rank r is 5 ms x r ahead, and gains or loses up to 100 ppm.
+"""The all-reduce's door on ranks whose clocks differ: rank r is 5 ms x r ahead, and drifts.
 
 `python -m tests.mpi.skewed --compare` asks how well the common clock is found instead, against the machine's own: rank
 0 prints a line for each look at it. In the environment, COMMBENCH_TESTS_LATE names a rank that is late by 2 ms.

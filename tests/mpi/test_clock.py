@@ -12,7 +12,26 @@ from tests.mpi.skewed import LATE, OFFSET, PAUSES
 
 SKEWED = "tests.mpi.skewed"
 DOOR = "commbench.allreduce"
-CLOCK = "-b 8 -e 4K -f 8 --algo auto -n 20 --rounds 2 --method clock --out run --format json".split()
+CLOCK = [
+    "-b",
+    "8",
+    "-e",
+    "4K",
+    "-f",
+    "8",
+    "--algo",
+    "auto",
+    "-n",
+    "20",
+    "--rounds",
+    "2",
+    "--method",
+    "clock",
+    "--out",
+    "run",
+    "--format",
+    "json",
+]
 CELLS = 4
 
 
@@ -68,7 +87,24 @@ def test_a_rank_that_is_late_is_named_with_how_much() -> None:
 
 def test_each_iteration_has_time_enough_in_every_round(tmp_path: Path) -> None:
     """With -n, later rounds need no warm-up but for the pace that the time between two starts follows from."""
-    words = "-b 4M -e 4M --algo auto -n 5 --rounds 3 --method clock --out run --format json".split()
+    words = [
+        "-b",
+        "4M",
+        "-e",
+        "4M",
+        "--algo",
+        "auto",
+        "-n",
+        "5",
+        "--rounds",
+        "3",
+        "--method",
+        "clock",
+        "--out",
+        "run",
+        "--format",
+        "json",
+    ]
     (record,) = launch(2, DOOR, *words, cwd=tmp_path).records
 
     assert (record["status"], record["wrong"]) == ("ok", 0)

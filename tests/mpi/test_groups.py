@@ -77,9 +77,7 @@ def test_groups_of_a_file_run_one_after_another_or_at_once(folder: Path, concurr
 def test_rank_0_leads_groups_that_it_is_not_in(tmp_path: Path, concurrent: str) -> None:
     (tmp_path / "others").write_text("pair: 2-3\nlone: 1\n", encoding="utf-8")
 
-    done = launch(
-        4, DOOR, "--groups", "others", "--concurrent", concurrent, "--rounds", "2", *SMALL, cwd=tmp_path
-    )
+    done = launch(4, DOOR, "--groups", "others", "--concurrent", concurrent, "--rounds", "2", *SMALL, cwd=tmp_path)
 
     records = right(done, {"pair": "2-3", "lone": "1"}, [8, 64])
     assert {record["rounds"] for record in records} == {2}
@@ -95,14 +93,13 @@ def test_groups_of_unlike_size_have_cells_of_their_own(tmp_path: Path, concurren
     (tmp_path / "unlike").write_text("one: 3\nthree: 0-2\n", encoding="utf-8")
     words = ["-b", "8", "-e", "512", "-f", "8", "--algo", "auto,ring", "--rounds", "1", *QUICK]
 
-    done = launch(
-        4, "commbench.allgather", "--groups", "unlike", "--concurrent", concurrent, *words, cwd=tmp_path
-    )
+    done = launch(4, "commbench.allgather", "--groups", "unlike", "--concurrent", concurrent, *words, cwd=tmp_path)
 
     assert done.code == 0, done.stderr
     found = {(r["group"], r["algorithm"], r["size"]): r["status"] for r in done.records}
     three = {("three", name, size): "ok" for name in ("auto", "ring") for size in (12, 60, 504)}
-    one = {("one", name, size): status for name, status in (("auto", "ok"), ("ring", "not_applicable")) for size in (8, 64, 512)}
+    statuses = {"auto": "ok", "ring": "not_applicable"}
+    one = {("one", name, size): status for name, status in statuses.items() for size in (8, 64, 512)}
     assert found == three | one
 
 

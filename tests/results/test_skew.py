@@ -37,7 +37,8 @@ def test_a_ranks_skew_is_its_median_over_rounds_and_the_error_the_largest() -> N
 
 def test_without_the_clock_there_is_no_skew() -> None:
     found = fold(facts(), cell(), [visit()])
-    assert found.arrival_skew_us is found.exit_skew_us is found.skew_error_us is found.late_starts is None
+    assert found.arrival_skew_us is None and found.exit_skew_us is None
+    assert found.skew_error_us is None and found.late_starts is None
 
 
 def test_visits_that_failed_have_no_say() -> None:
@@ -72,7 +73,9 @@ def test_two_cells_are_too_few() -> None:
     assert laggards([on_clock([0.0, 2000.0, 0.0, 0.0])] * 2) == []
 
 
-@pytest.mark.parametrize(("skew", "error", "late"), [(LATE_US, 0.0, 0), (LATE_US + 1, 0.0, 1), (50, 20, 0), (61, 20, 1)])
+@pytest.mark.parametrize(
+    ("skew", "error", "late"), [(LATE_US, 0.0, 0), (LATE_US + 1, 0.0, 1), (50, 20, 0), (61, 20, 1)]
+)
 def test_what_the_clocks_error_may_explain_is_not_late(skew: float, error: float, late: int) -> None:
     assert len(laggards([on_clock([0.0, skew, 0.0, 0.0], skew_error_us=error)] * 3)) == late
 
