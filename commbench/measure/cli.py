@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import signal
-import sys
-import threading
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
-from commbench.backends import world as worlds
-from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, UsageError, unknown_name
-from commbench.measure import streams
+from commbench.backends.world import World
+from commbench.errors import UsageError, unknown_name
 from commbench.measure.agenda import FEW_ROUNDS, ROUNDS
 from commbench.measure.collective import Collective
+from commbench.measure.door import Parser, run_door
 from commbench.measure.dtypes import DTYPES, find_dtype
 from commbench.measure.plan import REDOPS
 from commbench.measure.run import Options, run
 from commbench.measure.screen import FORMATS
 from commbench.measure.timing import METHODS
-from commbench.measure.watchdog import SETUP_SECONDS, Watchdog
+from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
 
 AVERAGES = ("rank0", "mean", "min", "max")  # by nccl-tests' numbers of -a
-DEFAULT_BUDGET, DEFAULT_TIMEOUT = 120.0, 300.0
-INIT_SECONDS = 300.0  # at least, for MPI_Init: 256 ranks on two cores take a minute
+DEFAULT_BUDGET = 120.0
 DEFAULT_SMALLEST, DEFAULT_FACTOR = "8", "8"
 
 EXAMPLES = """examples:
@@ -44,16 +39,9 @@ substituted; 2 bad usage or input; 124 timeout
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours: one line, once, from rank 0."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser(collective: Collective) -> argparse.ArgumentParser:
     """Return the options of a door. All values stay text here; `Options.read` understands them."""
-    it = _Parser(
+    it = Parser(
         prog=f"commbench {collective.name}",
         description=f"Sweep {collective.title} over algorithms and sizes. One-letter flags are those of nccl-tests.",
         epilog=EXAMPLES.format(name=collective.name),
@@ -266,92 +254,8 @@ def _choice(text: str, flag: str, choices: int) -> int:
 
 def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a door: parse, open MPI, sweep, print, and exit with the code that all ranks agreed on."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    # Ctrl-C ends a rank at once, quietly, even in a library's call; what was measured is on disk already.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.stdout, sys.stderr = streams.Patient(sys.stdout), streams.Patient(sys.stderr)
-    launched = worlds.launch()
-    speaks = launched.rank == 0
-    if {"-h", "--help"} & set(words):
-        if speaks:
-            print(parser(collective).format_help())
-        raise SystemExit(EXIT_OK)
-    options, trouble = None, ""
-    try:
-        options = read(collective, words)
-    except UsageError as error:
-        trouble = str(error)
-        if speaks:
-            _complain(collective, trouble)
-    if trouble and launched.size == 1:
-        raise SystemExit(EXIT_USAGE)
-    timeout = options.timeout if options else DEFAULT_TIMEOUT
-    try:
-        with _bounded(max(timeout, INIT_SECONDS), "MPI_Init"):
-            world = worlds.open_mpi()
-    except UsageError as error:
-        if speaks and not trouble:
-            _complain(collective, str(error))
-        raise SystemExit(EXIT_USAGE) from None
-    code = EXIT_FAILED
-    try:
-        watchdog = Watchdog(world, timeout)
-        spoken = trouble if world.rank == 0 else ""
-        _agree_on_arguments(world, [collective.name, *words], trouble)
-        assert options is not None
-        code = run(world, watchdog, collective, options, words)
-    except UsageError as error:
-        code = EXIT_USAGE
-        if world.rank == 0 and str(error) != spoken:
-            _complain(collective, str(error))
-    except BaseException:  # whatever it is, the other ranks must not wait for this one
-        import traceback
 
-        traceback.print_exc()
-        sys.stderr.flush()
-        world.abort(EXIT_FAILED)
-    world.meet()
-    watchdog.close()
-    with _bounded(SETUP_SECONDS, "MPI_Finalize"):
-        world.close()
-    if code == EXIT_OK and sys.stdout.lost:
-        code = EXIT_FAILED
-    raise SystemExit(code)
+    def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
+        return run(world, watchdog, collective, options, words)
 
-
-@contextmanager
-def _bounded(seconds: float, what: str) -> Iterator[None]:
-    """End this process with 124 where the body takes longer: the watchdog lives between MPI_Init and MPI_Finalize."""
-
-    def give_up() -> None:
-        print(
-            f"commbench: timeout: {what} did not return in {seconds:g} s: a rank is missing",
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(EXIT_TIMEOUT)
-
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _complain(collective: Collective, text: str) -> None:
-    print(f"commbench {collective.name}: error: {text}", file=sys.stderr, flush=True)
-
-
-def _agree_on_arguments(world: worlds.World, words: Sequence[str], trouble: str) -> None:
-    """Raise UsageError on all ranks where one has bad arguments or other ones than rank 0."""
-    digest = zlib.crc32("\0".join(words).encode(errors="surrogateescape"))
-    bad, most, least = world.largest(bool(trouble), digest, -digest)
-    if bad:
-        raise UsageError(world.first_text(trouble))
-    if most != -least:
-        (common,) = world.command((digest,))
-        gathered = world.gather(None if digest == common else world.rank) or []
-        ranks = [str(rank) for rank in gathered if rank is not None]
-        raise UsageError(f"all ranks need the same arguments; those of rank {', '.join(ranks)} differ from rank 0's")
+    run_door(collective.name, parser(collective), partial(read, collective), work, arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -17,6 +17,7 @@ from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
 from commbench.measure import screen
 from commbench.measure.agenda import Agenda, Effort
 from commbench.measure.collective import Collective
+from commbench.measure.door import on_rank_0
 from commbench.measure.folder import Launch, begin, take_up
 from commbench.measure.groups import Group, Seat, leaf_of_this_node
 from commbench.measure.plan import PLANNED, TOO_LARGE, Cell, batches
@@ -69,7 +70,7 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
             where = {"folder": str(journal.folder.resolve()), "session": journal.session}
             return {"cells": plan["cells"], "effort": plan["effort"], "groups": groups, **where}
 
-        plan = _on_rank_0(world, prepare)
+        plan = on_rank_0(world, prepare)
         cells, effort = [Cell(**cell) for cell in plan["cells"]], Effort(**plan["effort"])
         groups = [Group(name, tuple(ranks)) for name, ranks in plan["groups"].items()]
         together = batches(cells, effort.concurrent)
@@ -172,20 +173,6 @@ def _site(world: World) -> dict[str, Any]:
         "crowded": world.crowded,
         "allowance": None if least == 1 << 62 else least,
     }
-
-
-def _on_rank_0(world: World, work: Callable[[], T]) -> T:
-    """Return on every rank what `work` gives on rank 0; raise its UsageError on every rank."""
-    outcome: tuple[Any, str] = (None, "")
-    if world.rank == 0:
-        try:
-            outcome = (work(), "")
-        except UsageError as error:
-            outcome = (None, str(error))
-    result, trouble = world.broadcast(outcome)
-    if trouble:
-        raise UsageError(trouble)
-    return result
 
 
 def _aside(options: Options) -> TextIO:
