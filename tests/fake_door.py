@@ -56,7 +56,7 @@ def main() -> int:
     words = sys.argv[1:]
     algorithm = words[words.index("--algo") + 1] if "--algo" in words else "auto"
     code = int(settings.get("code", 0))
-    print("a word on standard output")
+    print("a word on standard output", flush=True)
     print(f"the last word, exit {code}", file=sys.stderr)
     if code == 2:
         return code

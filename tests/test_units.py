@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -10,6 +11,7 @@ from commbench.errors import UsageError
 from commbench.units import (
     LARGEST,
     approximate_size,
+    format_ranges,
     format_size,
     gigabytes_per_second,
     parse_number,
@@ -145,3 +147,11 @@ def test_a_whole_number_is_exact() -> None:
 def test_a_gigabyte_is_a_thousand_million_bytes() -> None:
     assert gigabytes_per_second(10**9, 1.0) == 1.0
     assert gigabytes_per_second(1 << 30, 0.5) == pytest.approx(2.147483648)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([], ""), ([3], "3"), ([0, 1, 2, 8], "0-2,8"), ([9, 1, 0], "0-1,9"), ([4, 2, 0], "0,2,4"), (range(512), "0-511")],
+)
+def test_whole_numbers_are_written_as_ranges_in_rising_order(numbers: Iterable[int], text: str) -> None:
+    assert format_ranges(numbers) == text

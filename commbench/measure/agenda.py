@@ -116,7 +116,8 @@ class Agenda:
             auto = others
         for index in sorted(self._together, key=self._first_key):
             cell = self._cells[index]
-            if cell.status != PLANNED or not self._missing(self._journal.visits[index]):
+            planned = [other for other in self._together[index] if self._cells[other].status == PLANNED]
+            if not any(self._missing(self._journal.visits[other]) for other in planned):
                 continue
             self._cut.pop(index, None)
             if reason := self._too_long(index, auto if cell.algorithm == AUTO else others):

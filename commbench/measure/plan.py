@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any
 
 from commbench.backends._algorithms import KNOWN, canonical
@@ -167,11 +168,13 @@ def batches(cells: Sequence[Cell], concurrent: bool) -> dict[int, list[int]]:
     """Return the cells that are visited at once, under the first of each: each alone, or its likes in all groups."""
     if not concurrent:
         return {index: [index] for index in range(len(cells))}
-    groups: dict[str, list[int]] = {}
+    places: Counter[tuple[Any, ...]] = Counter()  # of sizes, which unlike groups may round differently
+    likes: dict[tuple[Any, ...], list[int]] = {}
     for index, cell in enumerate(cells):
-        groups.setdefault(cell.group, []).append(index)
-    likes = [[index for index in some if index is not None] for some in zip_longest(*groups.values())]
-    return {next((index for index in some if cells[index].status == PLANNED), some[0]): some for some in likes}
+        kind = (cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.inplace, cell.buffer)
+        likes.setdefault((*kind, places[cell.group, kind]), []).append(index)
+        places[cell.group, kind] += 1
+    return {next((index for index in some if cells[index].status == PLANNED), some[0]): some for some in likes.values()}
 
 
 def memory(call: Call, backend: Backend, n: int) -> int:

@@ -146,6 +146,22 @@ world.meet_on_node()
 for how, merged in (("rank0", [0.0, 10.0]), ("mean", [1.0, 10.0]), ("min", [0.0, 10.0]), ("max", [2.0, 10.0])):
     found = world.merge(np.array([float(me), 10.0]), how)
     assert me or found.tolist() == merged, how
+assert world.node == 0
+pairs = np.array([float(me), -float(me)])
+assert world.elementwise(pairs, "min").tolist() == [0.0, -2.0]
+assert world.elementwise(pairs, "max").tolist() == [2.0, 0.0]
+assert world.gather_numbers(me / 2) == ([0.0, 0.5, 1.0] if me == 0 else [])
+assert world.hand_over("kept", 0) == "kept"
+if me in (0, 2):
+    assert world.hand_over(f"from {me}", 2) == ("from 2" if me == 0 else None)
+group = world.subgroup((2, 0))
+assert (group is None) == (me == 1)
+if group is not None:
+    assert (group.rank, group.size, group.nodes, group.node_rank) == ({2: 0, 0: 1}[me], 2, 1, {2: 0, 0: 1}[me])
+    assert group.command((me,)) == (2,)
+    assert group.gather_text(str(me)) == (["2", "0"] if me == 2 else None)
+    group.close()
+assert world.total(1) == (3,)
 world.close()
 """
 

@@ -16,7 +16,7 @@ from commbench.backends.base import AUTO, Algorithm, Backend, Call
 from commbench.errors import UsageError
 from commbench.measure.dtypes import DTYPES, find_dtype
 from commbench.measure.groups import ALL, Group
-from commbench.measure.plan import REDOPS, Cell, Request, build, memory, resolve_algorithms, sizes
+from commbench.measure.plan import REDOPS, Cell, Request, batches, build, memory, resolve_algorithms, sizes
 from tests.numpy_collectives import COLLECTIVES
 
 CHANCE = random.Random("plan")
@@ -381,6 +381,51 @@ def test_element_sizes_and_exact_bits_are_those_of_the_types() -> None:
             assert np.finfo(dtype.storage).nmant + 1 == dtype.exact_bits
         assert dtype.is_float == ("float" in dtype.name)
     assert (DTYPES["bfloat16"].exact_bits, set(REDOPS)) == (8, {"sum", "prod", "min", "max", "avg"})
+
+
+# Groups
+
+
+def of_groups(collective: Any = ALLREDUCE, **groups: int) -> list[Cell]:
+    """The cells of groups of so many ranks each."""
+    return [
+        cell
+        for name, n in groups.items()
+        for cell in build(request(), collective, BACKEND, Group(name, tuple(range(n))), None)[0]
+    ]
+
+
+def test_each_group_has_cells_of_its_own() -> None:
+    found = of_groups(left=2, right=4)
+    assert [cell.group for cell in found] == ["left"] * 9 + ["right"] * 9
+    assert [replace(cell, group="") for cell in found[:9]] == [replace(cell, group="") for cell in found[9:]]
+    assert str(found[0]) == "auto float32 sum 8 B in group left"
+    assert cells(request())[0].group == ALL
+    assert {cell.count for cell in of_groups(ALLGATHER, three=3, six=6)} == {1, 2, 5, 21, 42}
+
+
+def test_one_after_another_every_cell_is_visited_alone() -> None:
+    found = of_groups(left=2, right=2)
+    assert batches(found, concurrent=False) == {index: [index] for index in range(18)}
+
+
+def test_at_once_the_likes_of_all_groups_are_visited_together() -> None:
+    found = of_groups(left=2, middle=2, right=2)
+    assert batches(found, concurrent=True) == {index: [index, index + 9, index + 18] for index in range(9)}
+
+
+def test_what_is_visited_goes_by_a_cell_that_can_be() -> None:
+    found = of_groups(left=2, right=2)
+    found[0] = replace(found[0], status="not_applicable")
+    assert batches(found, concurrent=True)[9] == [0, 9]
+
+
+def test_unlike_cells_are_not_visited_together() -> None:
+    """A group of one rank has auto only, one of three other sizes than one of six."""
+    for groups in ({"one": 1, "four": 4}, {"three": 3, "six": 6}):
+        found = of_groups(ALLGATHER, **groups)
+        for together in batches(found, concurrent=True).values():
+            assert len({found[index].algorithm for index in together}) == 1
 
 
 def test_a_cell_is_named_shortly() -> None:

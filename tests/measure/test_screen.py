@@ -158,6 +158,24 @@ def test_what_has_no_time_is_said_once_for_each_reason() -> None:
     assert printed(print_rest, record()) == ""
 
 
+def test_each_group_has_a_table_of_its_own_and_its_own_best() -> None:
+    rows = [
+        record(algorithm, 8, time, group=group, ranks=ranks, nranks=2, hosts="a,b")
+        for group, ranks, times in (("left", "0-1", (1.0, 2.0)), ("right", "2-3", (5.0, 4.0)))
+        for algorithm, time in zip(("auto", "ring"), times, strict=True)
+    ]
+    text = printed(print_table, *rows)
+    for group, ranks in (("left", "0-1"), ("right", "2-3")):
+        assert f"# Group {group}: 2 ranks ({ranks}) on a,b\n" in text
+    best = [line.split() for line in text[text.index("# Best") :].splitlines()[1:] if line]
+    assert [(words[2], words[8]) for words in best] == [("left,", "auto"), ("right,", "ring")]
+    text = printed(print_nccl_tests, *rows)
+    assert [line for line in text.splitlines() if "Group" in line] == ["# Group: left, ranks 0-1"] * 2 + [
+        "# Group: right, ranks 2-3"
+    ] * 2
+    assert "Group" not in printed(print_table, record()) + printed(print_nccl_tests, record())
+
+
 # nccl-tests
 
 NCCL_TESTS = block("""
