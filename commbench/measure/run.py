@@ -183,11 +183,11 @@ def _aside(options: Options) -> TextIO:
 def _say_first(journal: Journal, backend: Backend, collective: Collective, options: Options, backend_why: str) -> None:
     plan = journal.manifest["plan"]
     facts, effort = plan["facts"], plan["effort"]
-    whose = _WHOSE_TIME[effort["average"]]
+    whose = "first entry to last exit" if facts["method"] == "clock" else f"of {_WHOSE_TIME[effort['average']]}"
     lines = [
         f"commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
         f"{collective.title} on {facts['size']} rank{'s' * (facts['size'] > 1)}, "
-        f"{facts['nodes']} node{'s' * (facts['nodes'] > 1)}; method {facts['method']}; time of {whose}",
+        f"{facts['nodes']} node{'s' * (facts['nodes'] > 1)}; method {facts['method']}; time {whose}",
         "time: median of the rounds' medians; low, high: interval over rounds (launches differ by more)",
         *plan["notes"],
         f"results in {journal.folder}",

@@ -77,7 +77,6 @@ class Sweep:
                 fresh = not any(visit["status"] == OK for visit in journal.visits[first])
                 self._world.command((first, number, int(seconds * 1e9), iterations, fresh))
                 visits = self._visit(first, number, seconds, iterations, fresh)
-                self._begin(BETWEEN, 0)
                 for index, visit in visits.items():
                     journal.append({"cell": index, "round": number, "session": journal.session, **visit})
                     watch(index)
@@ -88,8 +87,8 @@ class Sweep:
 
     def follow(self) -> None:
         """Visit what rank 0 says, on every other rank."""
+        self._begin(BETWEEN, 0)
         while True:
-            self._begin(BETWEEN, 0)
             first, number, nanoseconds, iterations, fresh = self._world.command((0, 0, 0, 0, 0))
             if first == _STOP:
                 return
@@ -110,6 +109,7 @@ class Sweep:
                 clock = self._clocks.get(self._cells[index].group)
                 visit = Visit(*team, self._arenas, call, self._effort, number, warmup, self._compile_loop, clock)
                 gave[index] = visit.carry_out(seconds, iterations)
+        self._begin(BETWEEN, 0)
         for index in planned:
             giver = self._givers[self._cells[index].group]
             if self._world.rank in (0, giver):

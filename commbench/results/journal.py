@@ -96,11 +96,12 @@ class Journal:
         """Open the folder of an earlier run to go on with it, past a last line that was cut short."""
         manifest = read_manifest(folder)
         visits = list(read_visits(folder, len(manifest["plan"]["cells"])))
+        journal = cls(folder, manifest, visits)  # locked: no other run is amid a line
         try:
             _cut_partial_line(folder / VISITS)
         except OSError as error:
             raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
-        return cls(folder, manifest, visits)
+        return journal
 
     def append(self, visit: dict[str, Any]) -> None:
         """Keep one visit: on disk when this returns, as far as the operating system is concerned."""
