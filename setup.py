@@ -39,7 +39,7 @@ setup(
     install_requires=[
         "numpy>=1.26",
         "mpi4py>=4.0",
-        "numba>=0.60",
+        "llvmlite>=0.45",  # compiles the timed loop
         "tqdm>=4.66",  # light, and loaded only where the output is a terminal
     ],
     extras_require={

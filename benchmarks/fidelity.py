@@ -9,7 +9,7 @@ A ratio is the median over rounds of (this loop / that loop) within a round.
 
     ours/C         commbench's compiled loop over C that stamps each iteration as it does (method barrier)
     C/C            the control: that C loop against itself, run twice a round; what is not seen here is noise
-    plain/C        commbench's loop without Numba
+    plain/C        commbench's loop in Python
     ours/once      back to back (method loop): the time of a batch over that of C with no clock inside its loop
     stamped/once   the same of C with a stamp per iteration: the price of stamps in any language
     once/once      its control

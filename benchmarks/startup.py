@@ -40,7 +40,7 @@ THROTTLE = {  # what commbench sets for itself where ranks outnumber cores
 CHECKS = 2  # all-reduces of a visit whose answers are checked: before the timed loop and after
 METHODS = {"strace": "strace", "audit": "an audit hook and the mapped files"}
 FILES_BAR = 1.3  # per rank, against the bare script's
-FILES_BAR_NUMBA = 1.6
+FILES_BAR_COMPILED = 1.6
 CROWD = 256  # where memory and wall time have bars
 CROWD_BARS = {"wall": 1.5, "memory": 1.2}
 
@@ -150,7 +150,7 @@ def can_trace() -> bool:
 
 def report(bench: Bench, found: dict[str, Any]) -> list[str]:
     """Return the lines of the table."""
-    numba = bool(found["numba"])
+    compiles = bool(found["compiler"])
     rows = []
 
     def row(name: str, ours: float, bare: float, digits: int, bar: float | None) -> None:
@@ -165,7 +165,7 @@ def report(bench: Bench, found: dict[str, Any]) -> list[str]:
         row(units[name], median(ours), median(bare), 1, crowd.get(name.partition(",")[0]))
     for rank in ("rank 0", "last rank") if found["files"] else ():
         mine, theirs = (found["files"][side][rank] for side in ("ours", "bare"))
-        bar = FILES_BAR_NUMBA if numba else FILES_BAR
+        bar = FILES_BAR_COMPILED if compiles else FILES_BAR
         row(f"files opened, {rank}", len(mine["opened"]), len(theirs["opened"]), 0, bar)
         if mine["tried"]:
             row(f"opens tried, {rank}", mine["tried"], theirs["tried"], 0, None)
@@ -178,11 +178,11 @@ def report(bench: Bench, found: dict[str, Any]) -> list[str]:
         f"# all-reduces of commbench's last launch, which bare.py repeats: {counts}",
         *table(["", "commbench", "bare", "ratio", "at most"], rows),
     ]
-    if numba:
-        seconds = found["numba"]
-        lines.append(f"# Numba on: import {seconds['import_s']:.2f} s, compile {seconds['compile_s']:.2f} s")
+    if compiles:
+        seconds = found["compiler"]
+        lines.append(f"# LLVM on: import {seconds['import_s']:.2f} s, compile {seconds['compile_s']:.2f} s")
     else:
-        lines.append("# Numba off: ranks outnumber cores, or it is not installed")
+        lines.append("# LLVM off: ranks outnumber cores, or it is not installed")
     return lines
 
 
@@ -216,7 +216,7 @@ def main() -> None:
                 warm_up(place, folder)
                 found["costs"] = costs(bench, repeat)
                 found["files"] = {} if options.no_files else opened(bench, method)
-                found["numba"] = numba(bench)
+                found["compiler"] = compiler(bench)
                 lines += ["", *report(bench, found)]
                 lines += extra_files(found["files"]) if options.list_files and found["files"] else []
             figures.append(found)
@@ -225,9 +225,9 @@ def main() -> None:
     publish("startup", lines, {"command": words, "libraries": figures}, options)
 
 
-def numba(bench: Bench) -> dict[str, float]:
-    """Return what Numba costs where commbench uses it, nothing elsewhere."""
-    check = [bench.place.python, "-c", "from importlib.util import find_spec as f; raise SystemExit(not f('numba'))"]
+def compiler(bench: Bench) -> dict[str, float]:
+    """Return what LLVM costs where commbench uses it, nothing elsewhere."""
+    check = [bench.place.python, "-c", "from importlib.util import find_spec as f; raise SystemExit(not f('llvmlite'))"]
     if bench.n > CORES or subprocess.run(check).returncode:
         return {}
     taken: dict[str, float] = json.loads(bench.place.run(bench.n, str(HERE / "_compile.py"), cwd=bench.folder))

@@ -35,7 +35,7 @@ DOORS = 5  # commbench/NAME.py, and a room's __main__.py
 MEASURING = {"backends", "measure", "kernels", "training"}
 REASONING = {"recommend", "attribution", "report"}
 
-HEAVY = {"numpy", "mpi4py", "torch", "cupy", "numba", "pandas", "matplotlib", "seaborn"}
+HEAVY = {"numpy", "mpi4py", "torch", "cupy", "llvmlite", "numba", "pandas", "matplotlib", "seaborn"}
 
 
 def not_at_import(room: str, floor: int) -> set[str]:

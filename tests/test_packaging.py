@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LINKED = ["kernels", "topologies"]
-HEAVY = ["numpy", "mpi4py", "torch", "cupy", "numba", "pandas", "matplotlib", "seaborn"]
+HEAVY = ["numpy", "mpi4py", "torch", "cupy", "llvmlite", "numba", "pandas", "matplotlib", "seaborn"]
 
 
 def python(*arguments: str, cwd: Path = ROOT) -> str:
@@ -47,7 +47,7 @@ def test_the_version_stands_in_one_place(metadata: dict[str, Any]) -> None:
 
 
 def test_a_plain_install_brings_no_mpi_and_no_gpu_library(metadata: dict[str, Any]) -> None:
-    assert names(metadata["install_requires"]) == {"numpy", "mpi4py", "numba", "tqdm"}
+    assert names(metadata["install_requires"]) == {"numpy", "mpi4py", "llvmlite", "tqdm"}
 
 
 def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> None:

