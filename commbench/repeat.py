@@ -26,14 +26,13 @@ from commbench.__main__ import doors
 from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, ResultsError, UsageError
 from commbench.results import manifest
 from commbench.results.journal import MANIFEST, replace
+from commbench.results.launch import LAUNCH, read_launch
 from commbench.results.launches import (
     KEY,
-    LAUNCH,
     Key,
     Launches,
     Versus,
     read_cells,
-    read_launch,
     read_sets,
     reasons,
     versus,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench.results.journal import Journal
-from commbench.results.launches import launch_number
+from commbench.results.launch import launch_number
 from commbench.results.record import FORMAT
 
 SIZES = (8, 512)

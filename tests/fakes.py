@@ -11,7 +11,7 @@ import numpy as np
 
 from commbench.backends.base import AUTO, Algorithm, Backend, Call, Native, Selection
 from commbench.backends.world import World
-from commbench.measure.agenda import Effort
+from commbench.measure.effort import Effort
 from commbench.measure.folder import Launch
 from tests.numpy_collectives import COLLECTIVES, Array
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commbench.measure.plan import Cell
+from commbench.measure.cell import Cell
 from commbench.results.record import FORMAT, Record, fold
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from commbench import cgroup
@@ -28,6 +29,7 @@ _LAUNCHERS = (
 )
 
 _MOST_CPUS = 4096
+_SHORTEST_NAP, _LONGEST_NAP = 0.0005, 0.05  # seconds between looks of a rank that sleeps
 # By which launcher's variables each vendor's library finds its ranks.
 _SPEAKS = {"Open MPI": "Open MPI", **dict.fromkeys(("MPICH", "MPICH2", "MVAPICH", "MVAPICH2", "Intel MPI"), "MPICH")}
 
@@ -223,6 +225,13 @@ class World:
     def meet(self) -> None:
         """Return when all ranks have come."""
         self.comm.Barrier()
+
+    def meet_asleep(self) -> None:
+        """Return when all ranks have come. Those that wait sleep: a core that they keep may be one that others need."""
+        request, nap = self.comm.Ibarrier(), _SHORTEST_NAP
+        while not request.Test():
+            sleep(nap)
+            nap = min(2 * nap, _LONGEST_NAP)
 
     def meet_on_node(self) -> None:
         """Return when all ranks of this node have come."""

@@ -9,37 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from commbench.backends.base import AUTO
-from commbench.measure.plan import PLANNED, Cell
+from commbench.measure.cell import PLANNED, Cell
+from commbench.measure.effort import Effort, fitting
 from commbench.results.journal import Journal
-from commbench.results.record import FAILED, LASTING, NOT_MEASURED, OK, TIMEOUT
 from commbench.results.stats import median, median_interval
+from commbench.results.status import FAILED, LASTING, NOT_MEASURED, OK, TIMEOUT
 
-FEWEST_ITERATIONS, MOST_ITERATIONS = 3, 1000  # of a visit
 SHORT_VISIT, FULL_VISIT = 0.005, 0.03  # seconds of timed iterations that a visit aims at
 FIRST_PASS_SHARE, AUTO_SHARE = 0.5, 0.25  # of the budget: until the first pass ends, and `auto` in it
-ROUNDS, FEW_ROUNDS = 12, 5  # few: with fixed iterations, and where ranks outnumber cores, which no round mends
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is spent: `iterations` None lets precision decide; times in seconds, None without limit."""
-
-    iterations: int | None
-    warmup: int
-    rounds: int
-    precision: float
-    max_seconds: float | None
-    budget: float | None
-    check: bool
-    concurrent: bool  # all groups at once, or one after another
-    method: str
-    average: str  # how the ranks' times of an iteration become one: max, mean, min, rank0
-    seed: int
 
 
 class Agenda:
@@ -74,7 +55,6 @@ class Agenda:
                 if self._spent() >= 1:
                     return
                 yield index, FULL_VISIT
-            self._journal.write_records()
 
     def iterations(self, index: int, seconds: float) -> int:
         """Return how many iterations the visit should have: as asked for, or by the pace of the visit before.
@@ -124,7 +104,6 @@ class Agenda:
                 self._cut[index] = reason
             else:
                 yield index, SHORT_VISIT
-        self._journal.write_records()
 
     def _missing(self, visits: list[dict[str, Any]]) -> bool:
         """Whether a cell still needs its first good visit: what an earlier session could not do is tried again."""
@@ -189,11 +168,6 @@ def foresee(measured: list[tuple[int, float]], size: int) -> float:
     size_before, before = measured[-2]
     exponent = math.log(last / before) / math.log(last_size / size_before)
     return last * (size / last_size) ** min(1.0, max(0.0, exponent))
-
-
-def fitting(pace: float, seconds: float) -> int:
-    """Return how many iterations of `pace` seconds fit into `seconds`, within what makes sense."""
-    return max(FEWEST_ITERATIONS, min(MOST_ITERATIONS, int(seconds / pace)))
 
 
 def precise(visits: list[dict[str, Any]], precision: float) -> bool:

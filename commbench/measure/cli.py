@@ -11,13 +11,12 @@ from typing import NoReturn
 
 from commbench.backends.world import World
 from commbench.errors import UsageError, unknown_name
-from commbench.measure.agenda import FEW_ROUNDS, ROUNDS
-from commbench.measure.collective import Collective
+from commbench.measure.collective import REDOPS, Collective
 from commbench.measure.door import Parser, run_door
 from commbench.measure.dtypes import DTYPES, find_dtype
-from commbench.measure.plan import REDOPS
-from commbench.measure.run import Options, run
-from commbench.measure.screen import FORMATS
+from commbench.measure.effort import FEW_ROUNDS, ROUNDS
+from commbench.measure.options import FORMATS, Options
+from commbench.measure.run import run
 from commbench.measure.timing import METHODS
 from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
@@ -45,8 +44,6 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         prog=f"commbench {collective.name}",
         description=f"Sweep {collective.title} over algorithms and sizes. One-letter flags are those of nccl-tests.",
         epilog=EXAMPLES.format(name=collective.name),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = it.add_argument_group("what is swept").add_argument
     add("-b", "--minbytes", metavar="SIZE", help=f"smallest size, with K, M, G or T (default {DEFAULT_SMALLEST})")

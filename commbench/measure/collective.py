@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+REDOPS = ("sum", "prod", "min", "max", "avg")
+
 
 @dataclass(frozen=True)
 class Collective:

@@ -9,8 +9,8 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from commbench.backends import world as worlds
 from commbench.backends.world import World
@@ -24,8 +24,21 @@ INIT_SECONDS = 300.0  # at least, for MPI_Init: 256 ranks on two cores take a mi
 T = TypeVar("T")
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, found without shutil: argparse asks for a width even where no help is shown."""
+
+    def __init__(self, prog: str) -> None:
+        width = 80
+        with suppress(OSError, ValueError, AttributeError):
+            width = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+        super().__init__(prog, width=width - 2)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: one line, once, from rank 0."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **about)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (--help shows the options)")
@@ -130,6 +143,7 @@ def on_rank_0(world: World, work: Callable[[], T]) -> T:
             outcome = (work(), "")
         except UsageError as error:
             outcome = (None, str(error))
+    world.meet_asleep()  # its work takes long where the others, waiting, keep the cores busy
     result, trouble = world.broadcast(outcome)
     if trouble:
         raise UsageError(trouble)

@@ -13,15 +13,17 @@ from commbench.backends.base import Backend
 from commbench.backends.world import World
 from commbench.errors import ResultsError, UsageError
 from commbench.measure import groups as grouping
-from commbench.measure.agenda import FEW_ROUNDS, ROUNDS, Effort
+from commbench.measure.cell import ALL, PLANNED, Cell, Group
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
-from commbench.measure.groups import ALL, Group, Seat
-from commbench.measure.plan import PLANNED, Cell, Request, build
+from commbench.measure.effort import FEW_ROUNDS, ROUNDS, Effort
+from commbench.measure.plan import Request, build
+from commbench.measure.site import Seat
 from commbench.results import manifest, regime
 from commbench.results.journal import Journal
-from commbench.results.launches import launch_number
-from commbench.results.record import FORMAT, NOT_APPLICABLE, NOT_MEASURED
+from commbench.results.launch import launch_number
+from commbench.results.record import FORMAT
+from commbench.results.status import NOT_APPLICABLE, NOT_MEASURED
 from commbench.units import format_ranges
 
 T = TypeVar("T")

@@ -5,42 +5,15 @@ A file has a group a line: a name, a colon, and ranks as in `left: 0-3,8`; what 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from commbench.errors import UsageError
+from commbench.measure.cell import ALL, Group
+from commbench.measure.site import Seat
 from commbench.units import parse_whole
 
-ALL = "all"
 KINDS = ("node", "leaf", "rail")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Some ranks under a name, in their order."""
-
-    name: str
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Seat:
-    """Where a rank sits: its host, the number of its node, its number on the node, and the leaf switch if known."""
-
-    host: str
-    node: int
-    on_node: int
-    leaf: str
-
-
-def leaf_of_this_node(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the leaf switch above this node, as srun tells its tasks in SLURM_TOPOLOGY_ADDR, empty if unknown."""
-    names = environment.get("SLURM_TOPOLOGY_ADDR", "").split(".")
-    kinds = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
-    switches = [name for name, kind in zip(names, kinds, strict=False) if kind == "switch" and name]
-    return switches[-1] if switches else ""
 
 
 def first_ranks(text: str, n: int) -> list[Group]:

@@ -18,7 +18,7 @@ import numpy as np
 from commbench.backends.world import World
 from commbench.measure.tournament import ALLREDUCE, INCAST, PINGPONG, Duty
 from commbench.measure.visit import summary
-from commbench.results.record import OK, WRONG
+from commbench.results.status import OK, WRONG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any, NoReturn, TextIO
 
 from commbench.backends.base import Backend, find
@@ -24,17 +24,18 @@ from commbench.measure import pairs_screen, screen, tournament
 from commbench.measure.door import Parser, on_rank_0, run_door
 from commbench.measure.messages import Messages, room
 from commbench.measure.progress import Progress
+from commbench.measure.site import Seat, site
 from commbench.measure.tournament import ALLREDUCE, HALVE, INCAST, PAIRS, Duty, Halving, Plan, Visit
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside
-from commbench.results.record import FAILURES, FORMAT, NOT_MEASURED, TIMEOUT
+from commbench.results.record import FORMAT
+from commbench.results.status import FAILURES, NOT_MEASURED, TIMEOUT
 from commbench.units import approximate_size, format_ranges, format_size, parse_number, parse_size, parse_whole
 
 NAME = "pairs"
 FORMATS = ("table", "json", "csv")
 _RENEWABLE = ("rounds", "budget")
-_NAP = 0.001  # seconds between looks of a rank that waits for others
 
 EXAMPLES = """examples:
   srun --ntasks-per-node 1 python -m commbench.pairs
@@ -61,23 +62,12 @@ class Options:
     timeout: float
 
 
-@dataclass(frozen=True)
-class Seat:
-    """Where a rank sits."""
-
-    host: str
-    node: int
-    on_node: int
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options of the door. All values stay text here; `read` understands them."""
     it = Parser(
         prog=f"commbench {NAME}",
         description="Measure every two nodes (of one node: every two ranks) over MPI, and name what slow pairs share.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = it.add_argument_group("what is measured").add_argument
     add("-b", "--minbytes", metavar="SIZE", default="8", help="message of the ping-pong (default 8)")
@@ -158,14 +148,14 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         raise UsageError(f"{NAME} needs at least 2 ranks, one on each node: mpirun -n 2 python -m commbench.{NAME}")
     backend: Backend = find("mpi")()
     backend.open(world)
-    site = _site(world)
+    place = site(world)
     journal: Journal | None = None
     messages: Messages | None = None
     try:
 
         def prepare() -> dict[str, Any]:
             nonlocal journal
-            journal = (_take_up if options.resume else _begin)(world, backend, options, words, site)
+            journal = (_take_up if options.resume else _begin)(world, backend, options, words, place)
             plan = journal.manifest["plan"]
             return {
                 "duties": _build(plan["effort"], plan["places"], plan["names"]).duties,
@@ -239,16 +229,10 @@ class _Crew:
             if self._world.rank in self.duties[cell].ranks:
                 kept = self._messages.visit(self.duties[cell], visit.number)
                 gave = None if kept is None else (cell, kept)
-        self._meet()
+        self._world.meet_asleep()
         gathered = self._world.gather(gave)
         self._watchdog.begin(BETWEEN)
         return gathered
-
-    def _meet(self) -> None:
-        """Return when all ranks are here. Those that wait sleep: a core that they keep may be one that others need."""
-        request = self._world.comm.Ibarrier()
-        while not request.Test():
-            sleep(_NAP)
 
 
 class _Guide:
@@ -349,29 +333,8 @@ def _say(lines: Sequence[str], out: TextIO) -> None:
     print("".join(f"# {line}\n" for line in lines), file=out, end="", flush=True)
 
 
-def _site(world: World) -> dict[str, Any]:
-    """Return, on rank 0, where the ranks sit and the memory that each may have; little elsewhere."""
-    available = manifest.memory_available()
-    takes_part = world.node_size if world.nodes == 1 else 1
-    least = -world.largest(-((1 << 62) if available is None else available // takes_part))[0]
-    seats = world.gather_text(f"{os.uname().nodename}/{world.node}/{world.node_rank}")
-    cpus = world.gather_text(manifest.affinity())
-    # Containers, and emulated hosts, are nodes of their own to MPI while they share the cores of one machine.
-    machines = Counter(world.gather_text(_machine()) or [])
-    crowded = world.crowded or max(machines.values(), default=0) > world.cores
-    return {"seats": seats or [], "cpus": cpus, "cores": world.cores, "crowded": crowded, "memory": least}
-
-
-def _machine() -> str:
-    """Return what names this boot of this machine, whatever namespace a process is in; its host's name elsewhere."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return os.uname().nodename
-
-
 def _seats(site: Mapping[str, Any]) -> list[Seat]:
-    return [Seat(host, int(node), int(place)) for host, node, place in (seat.split("/") for seat in site["seats"])]
+    return [Seat(**seat) for seat in site["seats"]]
 
 
 def names_of(seats: Sequence[Seat]) -> tuple[list[int], list[str]]:
@@ -391,10 +354,11 @@ def _begin(world: World, backend: Backend, options: Options, words: Sequence[str
     effort = options.plan
     plan = _build(effort, places, names)
     need = 2 * max(map(room, plan.duties))
-    if need > site["memory"] // 2:
+    free = _memory(site, places)
+    if free is not None and need > free // 2:
         raise UsageError(
             f"messages of {format_size(effort['large'])} (-e) need {approximate_size(need)} of memory a rank, and half "
-            f"of what is free is {approximate_size(site['memory'] // 2)}: take smaller ones"
+            f"of what is free is {approximate_size(free // 2)}: take smaller ones"
         )
     cells = [_cell(duty, owner) for duty, owner in zip(plan.duties, plan.owners, strict=True)]
     contents = {
@@ -414,6 +378,13 @@ def _begin(world: World, backend: Backend, options: Options, words: Sequence[str
         "sessions": [_session(words, site)],
     }
     return Journal.create(Path(options.out) if options.out else _unused(f"results/{manifest.now()}-{NAME}"), contents)
+
+
+def _memory(site: Mapping[str, Any], places: Sequence[int]) -> int | None:
+    """Return the bytes that each rank that takes part may have: all ranks of one node share it, or a node has one."""
+    if site["memory"] is None:
+        return None
+    return int(site["memory"]) // (len(places) if len({seat.node for seat in _seats(site)}) == 1 else 1)
 
 
 def _take_up(

@@ -14,7 +14,7 @@ from commbench.measure.screen import number
 from commbench.measure.tournament import HALVE, INCAST, PAIRS, Halving, Verdict
 from commbench.results import matrix, suspects
 from commbench.results.journal import Journal, replace
-from commbench.results.record import OK
+from commbench.results.status import OK
 from commbench.units import approximate_size
 
 if TYPE_CHECKING:

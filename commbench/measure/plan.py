@@ -2,76 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from commbench.backends._algorithms import KNOWN, canonical
 from commbench.backends.base import AUTO, Algorithm, Backend, Call
 from commbench.errors import UsageError, unknown_name
 from commbench.measure.buffers import layout
+from commbench.measure.cell import Cell, Group
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
-from commbench.measure.groups import ALL, Group
-from commbench.results.record import NOT_APPLICABLE, NOT_MEASURED
+from commbench.results.status import NOT_APPLICABLE, NOT_MEASURED
 from commbench.units import approximate_size, format_size
 
-PLANNED = "planned"
-REDOPS = ("sum", "prod", "min", "max", "avg")
 LARGEST_DEFAULT = 8 << 30
 _MOST_CELLS = 100_000
 TOO_LARGE = "it would take more than half of the free memory"
 _DEFAULT_SHARE = 2  # the default range takes at most half of the memory there is
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One point of the sweep; sizes in bytes, `count` in elements of a block."""
-
-    algorithm: str
-    native: str
-    protocol: str | None
-    dtype: str
-    redop: str | None
-    root: int | None
-    size: int
-    count: int
-    inplace: bool
-    buffer: str = "host"
-    group: str = ALL
-    status: str = PLANNED
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        where = "" if self.group == ALL else f"in group {self.group}"
-        parts = (
-            self.algorithm,
-            self.protocol,
-            self.dtype,
-            self.redop,
-            f"{self.size} B",
-            "in place" * self.inplace,
-            where,
-        )
-        return " ".join(part for part in parts if part)
-
-    def call(self, collective: Collective) -> Call:
-        """Return the cell as a backend sees it."""
-        return Call(
-            collective,
-            Algorithm(self.algorithm, self.native, self.protocol),
-            self.dtype,
-            DTYPES[self.dtype].itemsize,
-            self.redop,
-            self.count,
-            self.root or 0,
-            self.inplace,
-        )
 
 
 @dataclass(frozen=True)
@@ -162,19 +110,6 @@ def build(
                             cell = replace(cell, status=NOT_MEASURED, reason=TOO_LARGE)
                         cells.append(cell)
     return cells, list(notes)
-
-
-def batches(cells: Sequence[Cell], concurrent: bool) -> dict[int, list[int]]:
-    """Return the cells that are visited at once, under the first of each: each alone, or its likes in all groups."""
-    if not concurrent:
-        return {index: [index] for index in range(len(cells))}
-    places: Counter[tuple[Any, ...]] = Counter()  # of sizes, which unlike groups may round differently
-    likes: dict[tuple[Any, ...], list[int]] = {}
-    for index, cell in enumerate(cells):
-        kind = (cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.inplace, cell.buffer)
-        likes.setdefault((*kind, places[cell.group, kind]), []).append(index)
-        places[cell.group, kind] += 1
-    return {next((index for index in some if cells[index].status == PLANNED), some[0]): some for some in likes.values()}
 
 
 def memory(call: Call, backend: Backend, n: int) -> int:

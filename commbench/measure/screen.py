@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from commbench.measure.dtypes import DTYPES
-from commbench.results.record import OK, Record
+from commbench.results.record import Record
+from commbench.results.status import OK
 from commbench.units import format_size
-
-FORMATS = ("table", "nccl-tests", "json", "csv")
 
 
 def number(value: float | None, width: int) -> str:

@@ -6,23 +6,25 @@ So every decision is shared; the other ranks know the plan, but neither the jour
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.backends.base import AUTO, Algorithm, Backend
 from commbench.backends.world import World
 from commbench.errors import DiskError
 from commbench.measure import compiled
-from commbench.measure.agenda import Agenda, Effort
 from commbench.measure.buffers import Arenas, layout
+from commbench.measure.cell import PLANNED, Cell, Group
 from commbench.measure.clock import Clock
 from commbench.measure.collective import Collective
 from commbench.measure.dtypes import DTYPES
-from commbench.measure.groups import Group
-from commbench.measure.plan import PLANNED, Cell
+from commbench.measure.effort import Effort
 from commbench.measure.visit import Visit
 from commbench.measure.watchdog import BETWEEN
-from commbench.results.journal import Journal
-from commbench.results.record import OK
+from commbench.results.status import OK
+
+if TYPE_CHECKING:  # rank 0 alone has these, and loads them
+    from commbench.measure.agenda import Agenda
+    from commbench.results.journal import Journal
 
 _STOP = -1
 

@@ -12,9 +12,9 @@ from itertools import combinations
 from typing import Any
 
 from commbench.errors import UsageError
-from commbench.measure.groups import Group
-from commbench.results.record import NOT_MEASURED, OK, TIMEOUT, WRONG
+from commbench.measure.cell import Group
 from commbench.results.stats import median
+from commbench.results.status import NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.results.suspects import SLOWER, STEADY, sign_test
 
 PAIRS, INCAST, HALVE = "pairs", "incast", "halve"

@@ -17,13 +17,13 @@ from commbench.backends.world import World
 from commbench.errors import Rejected
 from commbench.measure import clock as clocks
 from commbench.measure import compiled, timing
-from commbench.measure.agenda import Effort, fitting
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.clock import Clock, Laps, laps
 from commbench.measure.dtypes import DTYPES
+from commbench.measure.effort import Effort, fitting
 from commbench.measure.verify import POISON, Checker, neutral, probes
-from commbench.results.record import FAILED, OK, REJECTED, SUBSTITUTED, WRONG
 from commbench.results.stats import median, quantile
+from commbench.results.status import FAILED, OK, REJECTED, SUBSTITUTED, WRONG
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
     results/<run id>/manifest.json    what was planned, on which machine, with which settings
                      visits.jsonl     one line per visit of a cell, appended and flushed: a killed job loses at most
                                       the visit in flight
-                     records.jsonl    the visits folded into one record a cell, replaced whole after each round
+                     records.jsonl    the visits folded into one record a cell, written whole at the end
 
 Only rank 0 touches it, but for a timeout (`append_beside`). A reader of an unfinished run folds the visits itself
 (`read_records`).
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import DiskError, ResultsError
-from commbench.results.record import FORMAT, OK, STATUSES, Record, fold
+from commbench.results.record import FORMAT, Record, fold
+from commbench.results.status import OK, STATUSES
 
 MANIFEST, VISITS, RECORDS = "manifest.json", "visits.jsonl", "records.jsonl"
 

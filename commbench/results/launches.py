@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,11 +10,11 @@ from typing import Any
 
 from commbench.errors import ResultsError
 from commbench.results.journal import MANIFEST, read_manifest, read_visits
-from commbench.results.record import OK, Record, fold
+from commbench.results.launch import read_launch
+from commbench.results.record import Record, fold
 from commbench.results.spread import Comparison, Round, by_turns, compare, components, two_peaks
 from commbench.results.stats import median, median_interval
-
-LAUNCH = "launch.json"  # in a run folder, there before the run begins
+from commbench.results.status import OK
 
 # What makes a cell, and of that what two commands may differ in as a whole.
 KEY = (
@@ -26,33 +25,6 @@ MAY_DIFFER = (
     *("backend", "library", "algorithm", "protocol", "dtype", "redop", "root", "inplace", "buffer"),
     *("group", "nranks", "nnodes"),
 )
-
-
-def launch_number(folder: str | Path | None) -> int:
-    """Return which launch of a set the run in `folder` is, 0 where it is of none.
-
-    A file says so, and no environment variable, as not every launcher hands those on to rank 0's node.
-    """
-    path = Path(folder or "") / LAUNCH
-    if folder is None or not path.exists():
-        return 0
-    try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["launch"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultsError(
-            f"{path} does not say which launch this is ({error!r}): remove it, or --out another"
-        ) from None
-
-
-def read_launch(run_folder: Path) -> dict[str, Any]:
-    """Return what is known of a launch that was begun; nothing of one that was not."""
-    try:
-        kept: dict[str, Any] = json.loads((run_folder / LAUNCH).read_text(encoding="utf-8"))
-        return kept
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"cannot read {run_folder / LAUNCH} ({error}): remove {run_folder} to run it anew") from None
 
 
 def read_cells(run_folder: Path) -> list[tuple[Record, list[Round]]]:

@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from commbench import __version__, cgroup
-from commbench.units import format_ranges
+from commbench import __version__
 
 # Variables are kept by prefix, never the whole environment: that holds tokens.
 _PREFIXES = (
@@ -62,28 +61,15 @@ def environment() -> dict[str, str]:
     }
 
 
-def affinity() -> str:
-    """Return the CPUs that this process may run on, as ranges: "0-3,8"."""
-    if not hasattr(os, "sched_getaffinity"):
-        return ""
-    return format_ranges(os.sched_getaffinity(0))
-
-
-def memory_available() -> int | None:
-    """Return the bytes that new processes on this node can have: the kernel's estimate, within any limits."""
-    lines = _read("/proc/meminfo").splitlines()
-    found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
-    left = cgroup.memory_left()
-    return min(found if left is None else [*found, left], default=None)
-
-
 def _version(package: str) -> str:
-    from importlib import metadata  # not on every rank: it brings a mail parser and archives
+    """Return an installed package's version, from the name of its metadata's folder.
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    importlib.metadata would tell as well, and load a mail parser and archives for it: fifty files.
+    """
+    for folder in map(Path, sys.path):
+        for found in folder.glob(f"{package}-*.dist-info") if folder.is_dir() else ():
+            return found.name.removesuffix(".dist-info").removeprefix(f"{package}-")
+    return ""
 
 
 def _cpu_model() -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from commbench.errors import ResultsError
 from commbench.results.journal import read_manifest, read_visits
-from commbench.results.record import OK
+from commbench.results.status import OK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,21 +13,10 @@ from typing import Any
 
 from commbench.results.regime import drift
 from commbench.results.stats import median, median_interval, quantile
+from commbench.results.status import LASTING, NOT_MEASURED, OK
 from commbench.units import gigabytes_per_second
 
 FORMAT = 1
-
-OK = "ok"
-NOT_APPLICABLE = "not_applicable"  # does not exist in this library or on this machine: see reason
-REJECTED = "rejected"  # the library refused it
-SUBSTITUTED = "substituted"  # another algorithm ran
-NOT_MEASURED = "not_measured"  # cut by budget or memory
-WRONG = "wrong"  # the answer was wrong: bandwidth withdrawn
-TIMEOUT = "timeout"
-FAILED = "failed"
-STATUSES = frozenset({OK, NOT_APPLICABLE, REJECTED, SUBSTITUTED, NOT_MEASURED, WRONG, TIMEOUT, FAILED})
-LASTING = (WRONG, SUBSTITUTED, REJECTED)  # no later visit mends these
-FAILURES = (WRONG, SUBSTITUTED, FAILED, TIMEOUT)  # exit 1 (a timeout 124)
 
 Visit = Mapping[str, Any]
 

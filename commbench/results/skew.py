@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.results.record import OK, Record
+from commbench.results.record import Record
 from commbench.results.stats import median
+from commbench.results.status import OK
 
 LATE_US = 5.0  # an arrival that much after the first rank's is late, if it is beyond the clocks' error too
 ERRORS = 3.0

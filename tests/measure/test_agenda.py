@@ -10,18 +10,9 @@ from typing import Any, cast
 import pytest
 
 from commbench.measure import agenda as module
-from commbench.measure.agenda import (
-    AUTO_SHARE,
-    FEWEST_ITERATIONS,
-    FIRST_PASS_SHARE,
-    MOST_ITERATIONS,
-    Agenda,
-    Effort,
-    fitting,
-    foresee,
-    precise,
-)
-from commbench.measure.plan import batches
+from commbench.measure.agenda import AUTO_SHARE, FIRST_PASS_SHARE, Agenda, foresee, precise
+from commbench.measure.cell import batches
+from commbench.measure.effort import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort, fitting
 from commbench.results.journal import Journal
 from tests.runs import bad_visit, cell, planned, visit
 
@@ -40,9 +31,6 @@ class FakeJournal:
 
     def append(self, visit: dict[str, Any]) -> None:
         self.visits[visit["cell"]].append(visit)
-
-    def write_records(self) -> None:
-        self.written += 1
 
 
 class Clock:

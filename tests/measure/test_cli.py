@@ -14,9 +14,9 @@ import pytest
 
 from commbench.errors import UsageError
 from commbench.measure.cli import _DEFAULTS, parser, read
+from commbench.measure.collective import REDOPS
 from commbench.measure.dtypes import DTYPES
-from commbench.measure.plan import REDOPS
-from commbench.measure.run import Options
+from commbench.measure.options import Options
 from tests.numpy_collectives import COLLECTIVES
 
 ROOT = Path(__file__).resolve().parents[2]

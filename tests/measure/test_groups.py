@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from commbench.errors import UsageError
-from commbench.measure.groups import ALL, Group, Seat, check_concurrent, first_ranks, leaf_of_this_node, split
+from commbench.measure.cell import ALL, Group
+from commbench.measure.groups import check_concurrent, first_ranks, split
+from commbench.measure.site import Seat, leaf_of_this_node
 
 
 def seats(*nodes: int, host: str = "n{}", leaf: str = "") -> list[Seat]:

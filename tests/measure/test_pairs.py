@@ -12,7 +12,8 @@ import pytest
 
 from commbench.errors import UsageError
 from commbench.measure import messages, pairs, pairs_screen
-from commbench.measure.pairs import Seat, names_of, read
+from commbench.measure.pairs import names_of, read
+from commbench.measure.site import Seat
 from commbench.measure.tournament import (
     ALLREDUCE,
     FEWEST_TO_HALVE,
@@ -31,7 +32,7 @@ from commbench.measure.tournament import (
 )
 from commbench.measure.tournament import pairs as all_pairs
 from commbench.results import matrix
-from commbench.results.record import NOT_MEASURED, OK, TIMEOUT, WRONG
+from commbench.results.status import NOT_MEASURED, OK, TIMEOUT, WRONG
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 33])
@@ -172,10 +173,10 @@ def test_what_is_left_over() -> None:
 
 
 def test_places_are_one_rank_a_node_or_all_ranks_of_one() -> None:
-    two_nodes = [Seat("a", 0, 0), Seat("a", 0, 1), Seat("b", 1, 0), Seat("b", 1, 1)]
+    two_nodes = [Seat("a", 0, 0, ""), Seat("a", 0, 1, ""), Seat("b", 1, 0, ""), Seat("b", 1, 1, "")]
     assert names_of(two_nodes) == ([0, 2], ["a", "b"])
     assert names_of(two_nodes[:2]) == ([0, 1], ["rank 0", "rank 1"])
-    assert names_of([Seat("a", 0, 0), Seat("a", 1, 0)]) == ([0, 1], ["a (0)", "a (1)"])
+    assert names_of([Seat("a", 0, 0, ""), Seat("a", 1, 0, "")]) == ([0, 1], ["a (0)", "a (1)"])
 
 
 def test_the_options_are_understood() -> None:
@@ -213,7 +214,7 @@ def made_up(names: list[str], rates: dict[tuple[int, int], float]) -> tuple[dict
     """A plan of pairs at ranks 10, 11, ..., and its visits: bandwidth as given (GB/s), latency 5 us."""
     places = [10 + place for place in range(len(names))]
     plan = all_pairs(places, names, 8, 1000)
-    seats = [Seat(name, i, 0) for i, name in enumerate(names)]
+    seats = [Seat(name, i, 0, "") for i, name in enumerate(names)]
     groups = {
         group.name: {"order": list(group.ranks), "hosts": ",".join(seats[rank - 10].host for rank in group.ranks)}
         for group in plan.groups

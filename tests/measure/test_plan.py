@@ -14,9 +14,10 @@ import pytest
 
 from commbench.backends.base import AUTO, Algorithm, Backend, Call
 from commbench.errors import UsageError
+from commbench.measure.cell import ALL, Cell, Group, batches
+from commbench.measure.collective import REDOPS
 from commbench.measure.dtypes import DTYPES, find_dtype
-from commbench.measure.groups import ALL, Group
-from commbench.measure.plan import REDOPS, Cell, Request, batches, build, memory, resolve_algorithms, sizes
+from commbench.measure.plan import Request, build, memory, resolve_algorithms, sizes
 from tests.numpy_collectives import COLLECTIVES
 
 CHANCE = random.Random("plan")

@@ -10,8 +10,7 @@ import pytest
 from commbench.backends.base import Algorithm
 from commbench.errors import DiskError
 from commbench.measure.agenda import Agenda
-from commbench.measure.groups import ALL, Group
-from commbench.measure.plan import batches
+from commbench.measure.cell import ALL, Group, batches
 from commbench.measure.sweep import Sweep, Team
 from commbench.measure.watchdog import BETWEEN
 from commbench.results.journal import Journal

@@ -11,9 +11,8 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from commbench.measure.collective import Collective
+from commbench.measure.collective import REDOPS, Collective
 from commbench.measure.dtypes import DTYPES, Dtype
-from commbench.measure.plan import REDOPS
 from commbench.measure.verify import (
     MOST_PROBES,
     PERIODS,

@@ -10,8 +10,8 @@ import pytest
 
 from commbench.backends.base import Call, Selection
 from commbench.errors import Rejected
-from commbench.measure.agenda import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort
 from commbench.measure.buffers import Arenas, layout
+from commbench.measure.effort import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort
 from commbench.measure.visit import KEPT_SAMPLES, Visit, summary
 from commbench.results.journal import _MEASURED
 from tests.fakes import FakeLibrary, call, effort

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commbench.results.record import FAILURES
+from commbench.results.status import FAILURES
 from tests.mpi.launch import MPICH, OPEN_MPI, Done, launch, library, python, run
 
 # What the issue promises to every reader of a record.

@@ -11,7 +11,8 @@ import pytest
 
 import commbench
 from commbench.errors import ResultsError
-from commbench.results.launches import KEY, LAUNCH, MAY_DIFFER, contrast, launch_number, read_sets, versus
+from commbench.results.launch import LAUNCH, launch_number
+from commbench.results.launches import KEY, MAY_DIFFER, contrast, read_sets, versus
 from commbench.results.record import Record
 from commbench.results.stats import median_interval
 from tests.fake_door import ROUNDS, write_run

@@ -7,12 +7,10 @@ import os
 import random
 import re
 import sys
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from commbench import cgroup
 from commbench.results import manifest
 
 CHANCE = random.Random("manifest")
@@ -50,47 +48,6 @@ def test_no_other_variable_and_no_secret_is_kept(monkeypatch: pytest.MonkeyPatch
 def test_a_secret_with_a_lower_case_name_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMIX_MCA_psec_token", "hunter2")
     assert "hunter2" not in json.dumps(manifest.environment())
-
-
-@pytest.mark.parametrize(
-    ("cpus", "text"),
-    [({0}, "0"), ({0, 1}, "0-1"), ({0, 1, 2, 3, 8}, "0-3,8"), ({2, 4, 6}, "2,4,6"), ({9, 10, 11, 0}, "0,9-11")],
-)
-def test_the_cpus_of_a_process_are_told_as_ranges(monkeypatch: pytest.MonkeyPatch, cpus: set[int], text: str) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cpus, raising=False)
-    assert manifest.affinity() == text
-
-
-def test_the_ranges_hold_each_cpu_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(100):
-        cpus = set(CHANCE.sample(range(64), CHANCE.randint(1, 64)))
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cpus=cpus: cpus, raising=False)
-        ends = [[int(end) for end in part.split("-")] for part in manifest.affinity().split(",")]
-        assert [cpu for part in ends for cpu in range(part[0], part[-1] + 1)] == sorted(cpus)
-        assert all(after[0] > before[-1] + 1 for before, after in pairwise(ends))
-
-
-def test_where_affinity_is_unknown_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert manifest.affinity() == ""
-
-
-MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\nBuffers: 1 kB"
-
-
-@pytest.mark.parametrize(
-    ("meminfo", "left", "available"),
-    [
-        *((MEMINFO, None, 8_192_000_000), (MEMINFO, 2000, 2000), (MEMINFO, 0, 0), (MEMINFO, 1 << 50, 8_192_000_000)),
-        *(("", 2000, 2000), ("", None, None)),
-    ],
-)
-def test_available_memory_is_the_kernels_estimate_within_the_control_groups_limit(
-    monkeypatch: pytest.MonkeyPatch, meminfo: str, left: int | None, available: int | None
-) -> None:
-    monkeypatch.setattr(manifest, "_read", {"/proc/meminfo": meminfo}.__getitem__)
-    monkeypatch.setattr(cgroup, "memory_left", lambda: left)
-    assert manifest.memory_available() == available
 
 
 def test_what_cannot_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commbench.results.record import FAILURES, Record, fold
+from commbench.results.record import Record, fold
+from commbench.results.status import FAILURES
 from tests.runs import bad_visit, cell, facts, group, visit
 
 # What issue and documentation promise to scripts.

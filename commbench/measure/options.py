@@ -1,0 +1,22 @@
+"""The command line of a collective's door, understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+FORMATS = ("table", "nccl-tests", "json", "csv")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, understood. `plan` decides which cells there are and how they are timed."""
+
+    plan: dict[str, Any]
+    given: frozenset[str]  # the names in `plan` that the user gave
+    backend: str
+    format: str
+    out: str | None
+    resume: bool
+    progress: str
+    timeout: float  # seconds for a visit
