@@ -21,7 +21,7 @@ from commbench.measure.buffers import Arenas, layout
 from commbench.measure.cli import parser
 from commbench.measure.folder import _session
 from commbench.measure.visit import Visit
-from commbench.results import record
+from commbench.results import record, status
 from tests.fakes import FakeLibrary, call, effort, launch
 from tests.mpi.launch import MPIRUN, library, run
 
@@ -141,14 +141,14 @@ def test_the_keys_of_a_session_are_those_that_a_launch_keeps() -> None:
 def test_the_keys_of_a_visit_are_named() -> None:
     library = FakeLibrary()
     arenas = Arenas(library.backend, [layout(library.backend, call(), 0, 1)])
-    kept = Visit(library.world, library.backend, arenas, call(), effort(), 0, 1, False, None).carry_out(0.001, 3)
+    kept = Visit(library.world, library.backend, arenas, call(), effort(), 0, True, False, None).carry_out(0.001, 3)
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     section = HEADING.split(text.partition("# Visit\n")[2])[0]
     assert {"cell", "round", "session", *kept} - set(re.findall(r"`(\w+)`", section)) == set()
 
 
 def test_the_statuses_are_those_of_a_record() -> None:
-    known = {value for name, value in vars(record).items() if name.isupper() and isinstance(value, str)}
+    known = {value for name, value in vars(status).items() if name.isupper() and isinstance(value, str)}
     assert {code(row[0]) for row in rows("docs/results.md", "Statuses")} == known
 
 

@@ -16,7 +16,6 @@ from commbench.measure.door import Parser, run_door
 from commbench.measure.dtypes import DTYPES, find_dtype
 from commbench.measure.effort import FEW_ROUNDS, ROUNDS
 from commbench.measure.options import FORMATS, Options
-from commbench.measure.run import run
 from commbench.measure.timing import METHODS
 from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
@@ -253,6 +252,8 @@ def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoRe
     """Run a door: parse, open MPI, sweep, print, and exit with the code that all ranks agreed on."""
 
     def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
+        from commbench.measure.run import run  # while other ranks import, those in MPI_Init keep the cores busy
+
         return run(world, watchdog, collective, options, words)
 
     run_door(collective.name, parser(collective), partial(read, collective), work, arguments)

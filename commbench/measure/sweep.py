@@ -76,7 +76,7 @@ class Sweep:
             for first, seconds in agenda.steps():
                 number = len(journal.visits[first])
                 iterations = agenda.iterations(first, seconds)
-                fresh = not any(visit["status"] == OK for visit in journal.visits[first])
+                fresh = any(self._is_fresh(journal, index) for index in self._together[first])
                 self._world.command((first, number, int(seconds * 1e9), iterations, fresh))
                 visits = self._visit(first, number, seconds, iterations, fresh)
                 for index, visit in visits.items():
@@ -106,10 +106,9 @@ class Sweep:
             team = self._teams.get(self._cells[index].group)
             if team is not None:
                 self._begin(index, number)
-                warmup = self._effort.warmup if fresh else 0
                 call = self._calls[index]
                 clock = self._clocks.get(self._cells[index].group)
-                visit = Visit(*team, self._arenas, call, self._effort, number, warmup, self._compile_loop, clock)
+                visit = Visit(*team, self._arenas, call, self._effort, number, fresh, self._compile_loop, clock)
                 gave[index] = visit.carry_out(seconds, iterations)
         self._begin(BETWEEN, 0)
         for index in planned:
@@ -117,6 +116,11 @@ class Sweep:
             if self._world.rank in (0, giver):
                 gave[index] = self._world.hand_over(gave.get(index), giver)
         return gave
+
+    def _is_fresh(self, journal: Journal, index: int) -> bool:
+        """Whether a cell is to be measured and had no good visit yet."""
+        visits = journal.visits[index]
+        return self._cells[index].status == PLANNED and not any(visit["status"] == OK for visit in visits)
 
     def _layout(self, index: int) -> Any:
         world, backend = self._teams[self._cells[index].group]

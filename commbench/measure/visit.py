@@ -45,12 +45,13 @@ class Visit:
         call: Call,
         effort: Effort,
         number: int,
-        warmup: int,
+        fresh: bool,
         compile_loop: bool,
         clock: Clock | None,
     ) -> None:
+        """`fresh`: the cell had no good visit yet, so that it is warmed up, and may turn out not to run at all."""
         self._world, self._backend, self._call, self._effort = world, backend, call, effort
-        self._compile_loop, self._clock = compile_loop, clock
+        self._fresh, self._compile_loop, self._clock = fresh, compile_loop, clock
         self._dtype = DTYPES[call.dtype]
         self._layout = layout(backend, call, world.rank, world.size)
         self._slots = arenas.slots(self._layout, self._dtype.storage)
@@ -62,6 +63,7 @@ class Visit:
         self._salts_after = range(first + tries, first + 2 * tries)
         self._timed_salt = first + 2 * tries
         # The last warm-up tells how many iterations fit, where no number is asked for, and how long one may take.
+        warmup = effort.warmup if fresh else 0
         self._warmup = max(PACES, warmup) if clock else warmup if effort.iterations else max(1, warmup)
         self._failed = self._rejected = ""
         self._wrong, self._pace = 0, 0.0
@@ -73,10 +75,13 @@ class Visit:
         Return what the journal keeps of the visit, whole on rank 0 only.
         """
         begin = perf_counter()
-        kept: dict[str, Any] = {}
+        kept: dict[str, Any] = {"status": OK}
         # Control traffic stays outside the contexts: it must not run with a forced algorithm, which need not suit it.
         plan = self._guard(partial(self._begin, begin, kept), None)
-        self._agree(kept)
+        if self._fresh:
+            self._agree(kept)
+        elif plan is None:  # all ranks could do this before: the others are on their way into the timed loop
+            raise RuntimeError(f"a visit failed to begin: {self._failed or self._rejected}")
         if kept["status"] == OK and plan is not None:  # it is not None on any rank
             self._pace = self._guard(partial(self._get_ready, plan), 0.0)
             iterations = iterations or self._fitting(self._pace, seconds)

@@ -26,13 +26,13 @@ def carry_out(
     asked: Effort | None = None,
     *,
     number: int = 0,
-    warmup: int = 1,
+    fresh: bool = True,
     iterations: int = 5,
     seconds: float = 0.001,
 ) -> dict[str, Any]:
     one = one or call()
     arenas = Arenas(library.backend, [layout(library.backend, one, 0, 1)])
-    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, warmup, False, None)
+    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, fresh, False, None)
     return visit.carry_out(seconds, iterations)
 
 
@@ -152,7 +152,7 @@ def test_warm_ups_are_those_asked_for_and_one_where_the_pace_is_wanted(
     first: int, asked: int | None, warmups: int
 ) -> None:
     library = FakeLibrary()
-    carry_out(library, asked=effort(iterations=asked), warmup=first)
+    carry_out(library, asked=effort(iterations=asked, warmup=first))
     assert library.calls == 1 + warmups + 5 + 1
 
 
@@ -184,3 +184,21 @@ def test_of_many_samples_some_are_kept_evenly_and_the_figures_are_over_all() -> 
     assert kept["p99_us"] == pytest.approx(np.quantile(samples, 0.99))
     assert len(kept["samples_us"]) == KEPT_SAMPLES
     assert set(np.diff(kept["samples_us"])) == {7.0, 8.0}
+
+
+def test_a_cell_that_ran_before_is_not_warmed_up_anew() -> None:
+    library = FakeLibrary()
+    carry_out(library, asked=effort(iterations=5, warmup=3), fresh=False)
+    assert library.calls == 1 + 0 + 5 + 1
+
+
+def test_a_rank_that_cannot_begin_what_all_could_before_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeLibrary()
+
+    def refuse(*anything: Any) -> Any:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(library.backend, "plan", refuse)
+    assert carry_out(library)["status"] == "failed"
+    with pytest.raises(RuntimeError, match="a visit failed to begin: MemoryError: none left"):
+        carry_out(library, fresh=False)
