@@ -65,14 +65,20 @@ def parse_whole(text: str, what: str, *, least: int = 0) -> int:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """Return whole numbers as ranges, in rising order: 0, 1, 2, 8 are "0-2,8"."""
+    """Return whole numbers as ranges, in their order: 0, 1, 2, 8 are "0-2,8"."""
     parts: list[list[int]] = []
-    for number in sorted(numbers):
+    for number in numbers:
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number
         else:
             parts.append([number, number])
     return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in parts)
+
+
+def expand_ranges(text: str) -> list[int]:
+    """Return the numbers that format_ranges made `text` of."""
+    ends = [part.split("-") for part in text.split(",") if part]
+    return [number for end in ends for number in range(int(end[0]), int(end[-1]) + 1)]
 
 
 def gigabytes_per_second(size: int, seconds: float) -> float:

@@ -11,6 +11,7 @@ from commbench.errors import UsageError
 from commbench.units import (
     LARGEST,
     approximate_size,
+    expand_ranges,
     format_ranges,
     format_size,
     gigabytes_per_second,
@@ -151,7 +152,8 @@ def test_a_gigabyte_is_a_thousand_million_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("numbers", "text"),
-    [([], ""), ([3], "3"), ([0, 1, 2, 8], "0-2,8"), ([9, 1, 0], "0-1,9"), ([4, 2, 0], "0,2,4"), (range(512), "0-511")],
+    [([], ""), ([3], "3"), ([0, 1, 2, 8], "0-2,8"), ([9, 1, 0], "9,1,0"), ([8, 0, 1], "8,0-1"), (range(512), "0-511")],
 )
-def test_whole_numbers_are_written_as_ranges_in_rising_order(numbers: Iterable[int], text: str) -> None:
+def test_whole_numbers_are_written_as_ranges_in_their_order_and_read_back(numbers: Iterable[int], text: str) -> None:
     assert format_ranges(numbers) == text
+    assert expand_ranges(text) == list(numbers)

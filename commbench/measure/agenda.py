@@ -20,7 +20,8 @@ from commbench.results.stats import median, median_interval
 from commbench.results.status import FAILED, LASTING, NOT_MEASURED, OK, TIMEOUT
 
 SHORT_VISIT, FULL_VISIT = 0.005, 0.03  # seconds of timed iterations that a visit aims at
-FIRST_PASS_SHARE, AUTO_SHARE = 0.5, 0.25  # of the budget: until the first pass ends, and `auto` in it
+RECORDS_EVERY = 10.0  # seconds, at least: folding all records is work while the other ranks wait
+FIRST_PASS_SHARE, AUTO_SHARE = 0.7, 0.4  # of the budget: until the first pass ends, and `auto` in it
 
 
 class Agenda:
@@ -55,14 +56,16 @@ class Agenda:
                 if self._spent() >= 1:
                     return
                 yield index, FULL_VISIT
+            self._journal.write_records(RECORDS_EVERY)
 
     def iterations(self, index: int, seconds: float) -> int:
         """Return how many iterations the visit should have: as asked for, or by the pace of the visit before.
 
-        0 where the cell has no pace yet: then the ranks find out by warming up.
+        0 where the cell has no pace yet, and where groups run at once, each at its own: then the ranks find out by
+        warming up.
         """
-        if self._effort.iterations:
-            return self._effort.iterations
+        if self._effort.iterations or len(self._together[index]) > 1:
+            return self._effort.iterations or 0
         paces = [visit["pace_us"] for visit in self._journal.visits[index] if visit.get("pace_us")]
         return fitting(paces[-1] / 1e6, seconds) if paces else 0
 
@@ -104,6 +107,7 @@ class Agenda:
                 self._cut[index] = reason
             else:
                 yield index, SHORT_VISIT
+        self._journal.write_records(RECORDS_EVERY)
 
     def _missing(self, visits: list[dict[str, Any]]) -> bool:
         """Whether a cell still needs its first good visit: what an earlier session could not do is tried again."""

@@ -164,6 +164,8 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "budget": budget,
         "seed": parse_whole(raw.seed, "--seed"),
     }
+    if raw.method == "clock" and "average" in given:
+        raise UsageError("-a and --method clock exclude each other: its time is from first entry to last exit, of all")
     timeout = parse_number(raw.timeout, "-T", least=1)
     if raw.out == "":
         raise UsageError("--out names a folder, not ''")

@@ -3,14 +3,16 @@
 Ranks of a node share its clock. Between nodes, the first rank of each learns its offset from the first rank of a lower
 one, up a binomial tree, by ping-pong: the reply of the fastest round trip was sent half a round trip ago, give or take
 half of it. That is the error, and errors add up along the tree. A second measurement, some time later, gives the
-slope as well. (Hunold and Carpen-Amarie, "Hierarchical Clock Synchronization in MPI", CLUSTER 2018: HCA2.)
+slope as well; what was foretold then, and what is measured, narrow each other. (Hunold and Carpen-Amarie,
+"Hierarchical Clock Synchronization in MPI", CLUSTER 2018: HCA2.)
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from functools import partial
+from time import CLOCK_MONOTONIC_RAW, clock_gettime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.backends.world import World
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 
 PING_PONGS = 20
 STEADY = 0.5  # seconds between two measurements from which on their slope is used
-DRIFT = 100e-6  # what two clocks may drift apart while their slope is unknown, a second a second
+DRIFT = 500e-6  # what two clocks may drift apart while their slope is unknown, a second a second: what NTP can mend
 _TAG = 77
 
-now = perf_counter  # seconds on this node's clock; CLOCK_MONOTONIC, which its processes share
+# Seconds on this node's clock, which its processes share. The raw one: it is not slewed, so that its slope lasts.
+now: Callable[[], float] = partial(clock_gettime, CLOCK_MONOTONIC_RAW)
 clock_per_node = True  # the tests give each rank a clock of its own
 
 
@@ -54,7 +57,7 @@ class Clock:
     def refresh(self) -> None:
         """Measure the offset again; on every rank together."""
         if self._own:
-            self._keep(self._measure())
+            self._measure()
         if clock_per_node:
             numbers = self._world.share_on_node((self._first, self._last, self._slope))
             self._first, self._last, self._slope = Reading(*numbers[0]), Reading(*numbers[1]), numbers[2]
@@ -70,33 +73,40 @@ class Clock:
     @property
     def error(self) -> float:
         """The seconds by which this rank's common time may be off now."""
-        drift = DRIFT if self._slope == 1.0 else self._slope_error
-        exact = self._last.error == 0.0
-        return 0.0 if exact else self._last.error + drift * (now() - self._last.local)
+        return self._error_at(now())
+
+    def _error_at(self, local: float) -> float:
+        if self._last.error == 0.0:  # the common clock itself
+            return 0.0
+        drift = self._slope_error if self._steady else DRIFT
+        return self._last.error + drift * (local - self._last.local)
 
     def close(self) -> None:
         if self._own:
             self._nodes.Free()
 
     @property
-    def _slope_error(self) -> float:
-        return (self._first.error + self._last.error) / max(self._last.local - self._first.local, STEADY)
+    def _steady(self) -> bool:
+        return self._last.local - self._first.local >= STEADY
 
-    def _measure(self) -> Reading:
+    @property
+    def _slope_error(self) -> float:
+        return (self._first.error + self._last.error) / (self._last.local - self._first.local)
+
+    def _measure(self) -> None:
         """Learn from the parent in the tree, then teach the children; the root's clock is the common one."""
         rank, size = self._nodes.Get_rank(), self._nodes.Get_size()
         if rank == 0:
             moment = now()
-            reading = Reading(moment, moment, 0.0)
+            self._last = Reading(moment, moment, 0.0)
         else:
-            reading = self._learn(rank ^ (1 << (rank.bit_length() - 1)))
+            self._keep(self._learn(rank ^ (1 << (rank.bit_length() - 1))))
         bit = 1
         while bit < size:
             child = rank | bit
             if rank < bit and child < size:
-                self._teach(child, reading)
+                self._teach(child)
             bit <<= 1
-        return reading
 
     def _learn(self, parent: int) -> Reading:
         best = Reading(0.0, 0.0, float("inf"))
@@ -111,19 +121,28 @@ class Clock:
                 best = Reading(sent + half, common, half + error)
         return best
 
-    def _teach(self, child: int, reading: Reading) -> None:
-        slope = self._slope
+    def _teach(self, child: int) -> None:
         for _ in range(PING_PONGS):
             self._nodes.Recv(self._room, source=child, tag=_TAG)
-            self._room[:] = reading.common + (now() - reading.local) * slope, reading.error
+            moment = now()
+            self._room[:] = self.common(moment), self._error_at(moment)
             self._nodes.Send(self._room, dest=child, tag=_TAG)
 
     def _keep(self, reading: Reading) -> None:
-        if self._first.local == 0.0:
+        """Take a reading in: it and what was foretold are each right within their errors, so the truth is in both."""
+        if self._first.local != 0.0:
+            foretold, off = self.common(reading.local), self._error_at(reading.local)
+            low = max(foretold - off, reading.common - reading.error)
+            high = min(foretold + off, reading.common + reading.error)
+            if low <= high:
+                reading = Reading(reading.local, (low + high) / 2, (high - low) / 2)
+            else:  # a clock was set, or its speed changed: begin anew
+                self._first, self._slope = reading, 1.0
+        else:
             self._first = reading
-        elif reading.local - self._first.local >= STEADY:
-            self._slope = (reading.common - self._first.common) / (reading.local - self._first.local)
         self._last = reading
+        if self._steady:
+            self._slope = (reading.common - self._first.common) / (reading.local - self._first.local)
 
 
 class Laps(NamedTuple):

@@ -30,6 +30,14 @@ T = TypeVar("T")
 
 # What may be asked for anew when a run is resumed: how long and how well, not what and how.
 _RENEWABLE = ("rounds", "precision", "max_seconds", "budget", "warmup")
+# What must be as it was, in words.
+_SAME = {
+    "collective": "collective",
+    "backend": "backend",
+    "library": "library",
+    "size": "number of ranks",
+    "nodes": "number of nodes",
+}
 
 
 @dataclass(frozen=True)
@@ -83,11 +91,18 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     launch.backend.algorithms(launch.collective)  # refuses settings that choose the algorithm already
     plan = journal.manifest["plan"]
     ours = _facts(launch, plan["facts"]["method"])
-    for name in ("collective", "backend", "library", "size", "nodes"):
+    for name, words in _SAME.items():
         if plan["facts"][name] != ours[name]:
             raise ResultsError(
-                f"{journal.folder} was begun with {name} {plan['facts'][name]}, this launch has {ours[name]}: "
+                f"{journal.folder} was begun with {words} {plan['facts'][name]}, this launch has {ours[name]}: "
                 "resume as it was begun, or start another run by another --out"
+            )
+    for name, kept in plan["facts"]["groups"].items():
+        here = _group_facts([Group(name, tuple(kept["order"]))], launch)[name]
+        if name != ALL and here["hosts"] != kept["hosts"]:
+            raise ResultsError(
+                f"in {journal.folder}, group {name} was on {kept['hosts']}, in this launch its ranks are on "
+                f"{here['hosts']}: place the ranks as they were, or start another run by another --out"
             )
     for name in sorted(launch.given.difference(_RENEWABLE)):
         if launch.asked[name] not in (plan["asked"][name], plan["facts"].get(name)):

@@ -13,7 +13,7 @@ from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError
 from commbench.measure import screen
 from commbench.measure.agenda import Agenda
-from commbench.measure.cell import PLANNED, Cell
+from commbench.measure.cell import ALL, PLANNED, Cell
 from commbench.measure.collective import Collective
 from commbench.measure.effort import Effort
 from commbench.measure.folder import Launch, begin, take_up
@@ -148,7 +148,11 @@ def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> 
     lines = [", ".join(f"{number} cell{'s' * (number != 1)} {status}" for status, number in counts.items())]
     if cut := sum(record.status == NOT_MEASURED and record.reason != TOO_LARGE for record in records):
         lines.append(f"{cut} cut for want of time: --resume goes on with them, a larger --budget leaves fewer")
-    drifting = [f"{r.algorithm} {r.size} B {r.drift:+.0%}" for r in records if r.drift is not None]
+    drifting = [
+        f"{r.algorithm} {r.size} B {'' if r.group == ALL else f'in {r.group} '}{r.drift:+.0%}"
+        for r in records
+        if r.drift is not None
+    ]
     if drifting:
         more = f" and {len(drifting) - 5} more" if len(drifting) > 5 else ""
         lines.append(f"drifted over their rounds, so the machine changed meanwhile: {', '.join(drifting[:5])}{more}")

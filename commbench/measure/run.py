@@ -47,6 +47,7 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
             code = max(code, lead.print_results())
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
+        sweep.close()
         return code
     finally:
         if lead is not None:

@@ -67,7 +67,7 @@ def affinity() -> str:
     """Return the CPUs that this process may run on, as ranges: "0-3,8"."""
     if not hasattr(os, "sched_getaffinity"):
         return ""
-    return format_ranges(os.sched_getaffinity(0))
+    return format_ranges(sorted(os.sched_getaffinity(0)))
 
 
 def memory_available() -> int | None:

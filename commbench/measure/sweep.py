@@ -87,6 +87,11 @@ class Sweep:
             raise
         self._world.command((_STOP, 0, 0, 0, 0))
 
+    def close(self) -> None:
+        """Free the clocks; on every rank together."""
+        for clock in self._clocks.values():
+            clock.close()
+
     def follow(self) -> None:
         """Visit what rank 0 says, on every other rank."""
         self._begin(BETWEEN, 0)

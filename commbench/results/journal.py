@@ -3,7 +3,7 @@
     results/<run id>/manifest.json    what was planned, on which machine, with which settings
                      visits.jsonl     one line per visit of a cell, appended and flushed: a killed job loses at most
                                       the visit in flight
-                     records.jsonl    the visits folded into one record a cell, written whole at the end
+                     records.jsonl    the visits folded into one record a cell, replaced whole now and then
 
 Only rank 0 touches it, but for a timeout (`append_beside`). A reader of an unfinished run folds the visits itself
 (`read_records`).
@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from commbench.errors import DiskError, ResultsError
@@ -38,6 +39,7 @@ class Journal:
 
     def __init__(self, folder: Path, manifest: dict[str, Any], visits: list[dict[str, Any]]) -> None:
         self.folder, self.manifest = folder, manifest
+        self._written = float("-inf")
         self.visits: dict[int, list[dict[str, Any]]] = {index: [] for index in range(len(self.cells))}
         for visit in visits:
             self.visits[visit["cell"]].append(visit)
@@ -133,8 +135,11 @@ class Journal:
         """Return one record a cell, in the plan's order."""
         return [self.record(index) for index in range(len(self.cells))]
 
-    def write_records(self) -> None:
-        """Replace records.jsonl by the records as they stand now."""
+    def write_records(self, every: float = 0.0) -> None:
+        """Replace records.jsonl by the records as they stand now, unless that was done in the last `every` seconds."""
+        if monotonic() < self._written + every:
+            return
+        self._written = monotonic()
         with self._saying(RECORDS):
             replace(self.folder / RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
 

@@ -1,4 +1,4 @@
-"""Which ranks are persistently late, from the skews on the common clock."""
+"""Which ranks of the launch are persistently late, from the skews on the common clock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from commbench.results.record import Record
 from commbench.results.stats import median
 from commbench.results.status import OK
+from commbench.units import expand_ranges
 
 LATE_US = 5.0  # an arrival that much after the first rank's is late, if it is beyond the clocks' error too
 ERRORS = 3.0
@@ -23,17 +24,17 @@ def laggards(records: Sequence[Record]) -> list[str]:
 
 
 def _of_group(name: str, records: Sequence[Record]) -> list[str]:
-    lines = []
-    for rank in range(records[0].nranks):
+    lines, where = [], "" if name == "all" else f" (group {name})"
+    for place, rank in enumerate(expand_ranges(records[0].ranks)):
         late = [
             skew
             for record in records
-            if (skew := (record.arrival_skew_us or [])[rank]) > max(LATE_US, ERRORS * (record.skew_error_us or 0.0))
+            if (skew := (record.arrival_skew_us or [])[place]) > max(LATE_US, ERRORS * (record.skew_error_us or 0.0))
         ]
         if len(records) >= FEWEST_CELLS and 2 * len(late) > len(records):
             error = max(record.skew_error_us or 0.0 for record in records)
             lines.append(
-                f"rank {rank} of group {name} is late: it arrives {median(late):.0f} us after the first "
+                f"rank {rank}{where} is late: it arrives {median(late):.0f} us after the first "
                 f"(± {error:.1f} us) in {len(late)} of {len(records)} cells"
             )
     return lines

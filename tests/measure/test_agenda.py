@@ -31,6 +31,9 @@ class FakeJournal:
     def append(self, visit: dict[str, Any]) -> None:
         self.visits[visit["cell"]].append(visit)
 
+    def write_records(self, every: float) -> None:
+        pass
+
 
 class Clock:
     """Seconds that pass only when the test says so."""
@@ -136,15 +139,15 @@ def test_what_a_spent_share_of_the_budget_cuts_has_a_second_chance_and_is_then_n
     visited = []
     for index, _ in make(CELLS, journal, budget=40.0, rounds=1).steps():
         assert not any(one["status"] == "not_measured" for visits in journal.visits.values() for one in visits)
-        clock.now += 6.0  # but little of it by the visit itself, so that nothing is foreseen
+        clock.now += 9.0  # but little of it by the visit itself, so that nothing is foreseen
         journal.append(visit(cell=index))
         visited.append(index)
-    # auto has 10 s: it may begin a second visit, not a third; the others have until 20 s.
-    assert (AUTO_SHARE * 40, FIRST_PASS_SHARE * 40) == (10, 20)
+    # auto has 16 s: it may begin a second visit, not a third; the others have until 28 s.
+    assert (AUTO_SHARE * 40, FIRST_PASS_SHARE * 40) == (16, 28)
     assert names(visited[:4]) == [("auto", 8), ("auto", 64), ("ring", 8), ("tree", 8)]
-    assert names(visited[4:]) == [("auto", 512), ("ring", 64), ("tree", 64)]
+    assert names(visited[4:]) == [("auto", 512)]
     skipped = {index: visits for index, visits in journal.visits.items() if index not in visited}
-    assert names(skipped) == [("ring", 512), ("tree", 512)]
+    assert names(skipped) == [("ring", 64), ("ring", 512), ("tree", 64), ("tree", 512)]
     for index, visits in skipped.items():
         assert [(one["cell"], one["round"], one["session"], one["status"]) for one in visits] == [
             (index, 0, 0, "not_measured")

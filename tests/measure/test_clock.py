@@ -229,6 +229,44 @@ def test_the_slope_comes_from_readings_far_enough_apart(monkeypatch: pytest.Monk
     assert other[2] == pytest.approx(1 / (1 + drift), abs=1e-7)
 
 
+def test_a_slow_round_trip_does_not_make_a_known_clock_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [False]
+
+    def way(chance: random.Random, source: int, dest: int) -> float:
+        return 5e-3 if slow[0] else even(chance, source, dest)
+
+    cluster = make(monkeypatch, [0, 1], way)
+
+    def work(world: World) -> tuple[float, float, float]:
+        clock = Clock(world)
+        cluster.sleep(10.0)
+        clock.refresh()
+        before = clock.error
+        slow[0] = True  # from now on a round trip alone would say: give or take 5 ms
+        clock.refresh()
+        return before, clock.error, abs(clock.common(module.now()) - cluster.truth())
+
+    _, (before, after, off) = cluster.run(work)
+    assert off <= after < before + 1e-4 < 5e-3
+
+
+def test_a_clock_that_was_set_is_learned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make(monkeypatch, [0, 1])
+
+    def work(world: World) -> tuple[float, float]:
+        clock = Clock(world)
+        cluster.sleep(10.0)
+        clock.refresh()
+        if world.rank == 1:
+            offset, drift = cluster.clocks[1]
+            cluster.clocks = [cluster.clocks[0], (offset + 3.0, drift)]
+        clock.refresh()
+        return abs(clock.common(module.now()) - cluster.truth()), clock.error
+
+    off, error = cluster.run(work)[1]
+    assert off <= error < 1e-3
+
+
 def test_a_reading_is_a_moment_on_both_clocks() -> None:
     assert Reading(local=1.0, common=2.0, error=0.5)._asdict() == {"local": 1.0, "common": 2.0, "error": 0.5}
 
