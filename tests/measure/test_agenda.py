@@ -160,7 +160,7 @@ def test_rounds_come_before_the_second_chance(clock: Clock) -> None:
     journal = FakeJournal(3)
     visited: list[int] = []
     for index, _ in make(cells, journal, budget=40.0, rounds=2).steps():
-        clock.now += 11.0 if len(visited) < 2 else 1.0
+        clock.now += 15.0 if len(visited) < 2 else 1.0
         journal.append(visit(cell=index))
         visited.append(index)
     assert visited[:2] == [0, 1]
