@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from commbench.backends.base import AUTO, Algorithm, Backend, Call, Native, Selection
+from commbench.backends.base import AUTO, Algorithm, Backend, Call, Native, OnHost, Selection
 from commbench.backends.world import World
 from commbench.measure.effort import Effort
 from commbench.measure.folder import Launch
@@ -74,7 +74,7 @@ class FakeWorld:
         return value
 
 
-class FakeLibrary:
+class FakeLibrary(OnHost):
     """An all-reduce of one rank. `carry_out(number, send, recv)` is its call, `selection` what its witness says."""
 
     name, library, simulated, method = "fake", "FakeMPI 1.0", False, "barrier"
@@ -115,7 +115,7 @@ class FakeLibrary:
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         return (0, 0) if call.inplace else None
 
-    def allocate(self, nbytes: int) -> Array:
+    def allocate(self, nbytes: int, buffer: str) -> Array:
         return np.zeros(nbytes, np.uint8)
 
     def barrier(self) -> Callable[[], Any]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from commbench.errors import UsageError, unknown_name
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from commbench.backends.world import World
 
 AUTO = "auto"  # the library chooses
+HOST = "host"  # the one kind of memory of libraries on hosts
+DEVICE_BUFFERS = ("plain", "registered", "symmetric")  # of devices, by nccl-tests' numbers of -R
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,17 @@ class Availability:
 
     ok: bool
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user says of a library beside what is measured."""
+
+    library: str | None = None  # the library's file, where not the one that the binding finds
+    share_devices: bool = False  # several ranks may have one device
+
+
+DEFAULTS = Settings()
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,7 @@ class Call:
     count: int
     root: int
     inplace: bool
+    buffer: str = HOST
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,27 @@ class Native:
     comm: Any
 
 
+class Timed(NamedTuple):
+    """What a device's own clock gave: a sample is the mean of a batch of enqueued collectives."""
+
+    seconds: NDArray[Any]  # of a collective, for each batch
+    batch: int  # collectives in a batch
+    host_seconds: float  # of a collective, from the first enqueued to the last complete, on the host's clock
+    loop: str  # how: `events`, `graph`
+
+
+MOST_SAMPLES = 20  # batches of a visit that a device's clock times
+
+
+def batching(method: str, iterations: int, graph: int) -> tuple[int, int]:
+    """Return how many collectives a device's sample holds, and how many samples `iterations` make: alike on all ranks.
+
+    A batch is what a graph holds, or with a barrier before each collective, one.
+    """
+    batch = graph or (1 if method == "barrier" else max(1, iterations // MOST_SAMPLES))
+    return batch, max(1, iterations // batch)
+
+
 class Plan(Protocol):
     """One call on fixed buffers, ready to be repeated.
 
@@ -109,6 +144,13 @@ class Plan(Protocol):
         """Carry the collective out once, untimed, and say which algorithm ran."""
 
 
+class DevicePlan(Plan, Protocol):
+    """A plan of a backend that is `on_device`."""
+
+    def timed(self, method: str, iterations: int, graph: int) -> Timed:
+        """Time collectives by the device's clock, batched as `batching` says."""
+
+
 class Backend(Protocol):
     """A communication library."""
 
@@ -117,13 +159,17 @@ class Backend(Protocol):
     library_file: str
     simulated: bool
     method: str  # the default way of timing: barrier on hosts, loop on devices
+    buffers: Sequence[str]  # the kinds of memory it communicates from, the default first
+    protocols: Sequence[str]  # what --proto may name; empty where there are none
+    averages: bool  # it has `avg` of its own; else it sums, then scales
+    on_device: bool  # time is the device's, by DevicePlan.timed; else the host's, over Plan.runs or Plan.native
 
     @staticmethod
     def probe() -> Availability:
         """Say whether this backend can run here; never raise, change nothing."""
 
-    def open(self, world: World) -> None:
-        """Make ready to communicate among the ranks of `world`."""
+    def open(self, world: World, settings: Settings = DEFAULTS) -> None:
+        """Make ready to communicate among the ranks of `world`; raise UsageError on all ranks where that cannot be."""
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
@@ -134,8 +180,17 @@ class Backend(Protocol):
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         """Return the blocks at which input and output begin in one buffer, or None where they have one each."""
 
-    def allocate(self, nbytes: int) -> NDArray[Any]:
-        """Return memory that the library communicates from, as bytes."""
+    def allocate(self, nbytes: int, buffer: str) -> NDArray[Any]:
+        """Return memory of a kind that the library communicates from, as bytes."""
+
+    def staging(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return host memory of the size of `array`, which may be `array` itself, to be filled and `put`."""
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """Give `array` the values that its `staging` was filled with."""
+
+    def take(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return host memory that holds what `array` holds, which may be `array` itself."""
 
     def using(self, collective: Any, algorithm: Algorithm) -> AbstractContextManager[None]:
         """Let calls of `collective` inside the context run with `algorithm`; plans are made and run there."""
@@ -149,8 +204,34 @@ class Backend(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return what the manifest keeps of the library: versions, files, settings read back."""
 
+    def give_up(self) -> None:
+        """Let go of what hangs, from another thread, as the process is about to end."""
+
     def close(self) -> None:
         """Free what `open` and `using` made."""
+
+
+class OnHost:
+    """What backends of host memory have in common."""
+
+    buffers: Sequence[str] = (HOST,)
+    protocols: Sequence[str] = ()
+    averages = False
+    on_device = False
+
+    def staging(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return `array`: it is the host's."""
+        return array
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """Nothing is to be done: `values` are `array`."""
+
+    def take(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return `array`: it is the host's."""
+        return array
+
+    def give_up(self) -> None:
+        """A host's library needs nothing."""
 
 
 def names() -> list[str]:

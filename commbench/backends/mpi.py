@@ -9,7 +9,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from commbench.backends import _mpi_t
-from commbench.backends.base import AUTO, Algorithm, Availability, Call, Native, Selection
+from commbench.backends.base import (
+    AUTO,
+    DEFAULTS,
+    HOST,
+    Algorithm,
+    Availability,
+    Call,
+    Native,
+    OnHost,
+    Selection,
+    Settings,
+)
 from commbench.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +47,7 @@ _CHUNK = 1 << 30  # elements
 _MPIX_BFLOAT16 = 0x4C00024C
 
 
-class Backend:
+class Backend(OnHost):
     """MPI on host memory."""
 
     name = "mpi"
@@ -50,7 +61,7 @@ class Backend:
 
         return Availability(True) if find_spec("mpi4py") else Availability(False, "mpi4py is not installed")
 
-    def open(self, world: World) -> None:
+    def open(self, world: World, settings: Settings = DEFAULTS) -> None:
         """Duplicate the world's communicator and find out how this library switches algorithms."""
         self._mpi: Any = world.mpi
         vendor, version = self._mpi.get_vendor()
@@ -116,7 +127,7 @@ class Backend:
             return 0, 0
         return (rank, 0) if sends < receives else (0, rank)
 
-    def allocate(self, nbytes: int) -> NDArray[Any]:
+    def allocate(self, nbytes: int, buffer: str = HOST) -> NDArray[Any]:
         """Return page-aligned host memory."""
         import numpy as np
 

@@ -26,6 +26,7 @@ class Layout(NamedTuple):
     shared: tuple[int, int] | None
     slots: int
     block_bytes: int
+    buffer: str  # the kind of memory
 
     @property
     def stride(self) -> int:
@@ -50,27 +51,34 @@ def layout(backend: Backend, call: Call, rank: int, n: int) -> Layout:
         backend.shared_buffer(call, rank, n),
         max(1, min(MOST_SLOTS, SLOT_MEMORY // largest)),
         block_bytes,
+        call.buffer,
     )
 
 
 class Arenas:
-    """The memory of one rank, taken once for the largest cell and cut into slots for each."""
+    """The memory of one rank, taken once of each kind for the largest cell and cut into slots for each."""
 
     def __init__(self, backend: Backend, layouts: Sequence[Layout]) -> None:
-        sizes = [cut.nbytes for cut in layouts] or [(0, 0)]
-        self._send, self._recv = (backend.allocate(max(side)) for side in zip(*sizes, strict=True))
+        sizes: dict[str, list[tuple[int, int]]] = {}
+        for cut in layouts:
+            sizes.setdefault(cut.buffer, []).append(cut.nbytes)
+        self._arenas = {
+            buffer: [backend.allocate(max(side), buffer) for side in zip(*some, strict=True)]
+            for buffer, some in sizes.items()
+        }
 
     def slots(self, cut: Layout, storage: str) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         """Return the send and receive array of each slot; an array is empty where the rank has no such buffer."""
         pairs = []
+        sends, receives = self._arenas[cut.buffer]
         for slot in range(cut.slots):
             start = slot * cut.stride
             if cut.shared:
-                arena = self._recv
+                arena = receives
                 ends = [start + block * cut.block_bytes for block in cut.shared]
             else:
-                arena, ends = self._send, [start, start]
+                arena, ends = sends, [start, start]
             send = arena[ends[0] : ends[0] + cut.send_blocks * cut.block_bytes].view(storage)
-            recv = self._recv[ends[1] : ends[1] + cut.recv_blocks * cut.block_bytes].view(storage)
+            recv = receives[ends[1] : ends[1] + cut.recv_blocks * cut.block_bytes].view(storage)
             pairs.append((send, recv))
         return pairs

@@ -68,6 +68,7 @@ class Cell:
             self.count,
             self.root or 0,
             self.inplace,
+            self.buffer,
         )
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
+from commbench.backends.base import DEVICE_BUFFERS, Settings
 from commbench.backends.world import World
 from commbench.errors import UsageError, unknown_name
 from commbench.measure.collective import REDOPS, Collective
@@ -56,12 +57,26 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         add("-r", "--root", metavar="RANK", help="the root (default 0)")
     add("--algo", metavar="NAMES", help="algorithms, by comma, or all that the library has (default all)")
     add(
+        "--proto",
+        metavar="NAMES",
+        help="ll, ll128, simple, by comma, or all, where a library has them (default: its choice)",
+    )
+    add("--buffer", metavar="KINDS", help="kinds of memory, by comma, or all that the library has (default its first)")
+    add(
+        "-R",
+        "--local_register",
+        metavar="0|1|2",
+        help="--buffer plain, registered or symmetric, on devices (default 0)",
+    )
+    add(
         "--inplace", choices=("out", "in", "both"), help="out of place, in place (default out; nccl-tests format: both)"
     )
     add("--ranks", metavar="K,K,N", help="groups of the first K ranks, growing; N is all (default: all ranks)")
     add("--groups", metavar="KIND", help="groups by node, leaf or rail, or a FILE with lines like left: 0-3,8")
     add("--concurrent", choices=("off", "on"), help="groups one after another, or at once (default off)")
     add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
+    add("--library", metavar="FILE", help="the library's file, where it has one of its own (default: as it is found)")
+    add("--share-devices", action="store_true", help="let several ranks have one device, where the library can")
     add = it.add_argument_group("how it is measured").add_argument
     add(
         "--method",
@@ -74,6 +89,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         metavar="N",
         help="iterations of a visit, fixed; turns --precision off (default: as time allows)",
     )
+    add("-G", "--cudagraph", metavar="N", help="on devices, replay a captured graph of N iterations (default 0; none)")
     add("-w", "--warmup_iters", metavar="N", help="warm-up iterations of a cell's first visit (default 1)")
     add(
         "-a",
@@ -148,6 +164,8 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "dtypes": list(dict.fromkeys(find_dtype(name).name for name in _names(raw.datatype, "-d", DTYPES))),
         "redops": _redops(raw.op),
         "algorithms": _names(raw.algo, "--algo", ()),
+        "protocols": None if raw.proto is None else _names(raw.proto, "--proto", ()),
+        "buffers": _buffers(raw.buffer, raw.local_register),
         "inplace": {"out": [False], "in": [True], "both": [False, True]}[inplace],
         "ranks": raw.ranks,
         "groups": raw.groups,
@@ -163,6 +181,7 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         "max_seconds": parse_number(raw.max_seconds, "--max-seconds") or None,
         "budget": budget,
         "seed": parse_whole(raw.seed, "--seed"),
+        "graph": parse_whole(raw.cudagraph, "-G"),
     }
     if raw.method == "clock" and "average" in given:
         raise UsageError("-a and --method clock exclude each other: its time is from first entry to last exit, of all")
@@ -171,7 +190,8 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         raise UsageError("--out names a folder, not ''")
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
-    return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout)
+    settings = Settings(raw.library, raw.share_devices)
+    return Options(plan, given, raw.backend, settings, raw.format, raw.out, raw.resume, raw.progress, timeout)
 
 
 def _size(text: str, flag: str) -> int:
@@ -201,6 +221,7 @@ _DEFAULTS = {
     "precision": "0.05",
     "max_seconds": "30",
     "seed": "1",
+    "cudagraph": "0",
 }
 _FIELDS = {  # flag: the field of Options.plan that it sets
     "minbytes": "smallest",
@@ -214,6 +235,10 @@ _FIELDS = {  # flag: the field of Options.plan that it sets
     "groups": "groups",
     "concurrent": "concurrent",
     "algo": "algorithms",
+    "proto": "protocols",
+    "buffer": "buffers",
+    "local_register": "buffers",
+    "cudagraph": "graph",
     "inplace": "inplace",
     "method": "method",
     "iters": "iterations",
@@ -234,6 +259,15 @@ def _names(text: str, flag: str, every: Iterable[str]) -> list[str]:
     if not all(names):
         raise UsageError(f"{flag} is a list of names with commas between them, not {text!r}")
     return list(every) if names == ["all"] else list(dict.fromkeys(names))
+
+
+def _buffers(names: str | None, number: str | None) -> list[str] | None:
+    """Return the kinds of memory asked for: None for the library's first, an empty list for all."""
+    if number is not None:
+        if names is not None:
+            raise UsageError("--buffer and -R exclude each other: they say the same")
+        return [DEVICE_BUFFERS[_choice(number, "-R", len(DEVICE_BUFFERS))]]
+    return None if names is None else _names(names, "--buffer", ())
 
 
 def _redops(text: str) -> list[str]:

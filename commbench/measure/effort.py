@@ -23,6 +23,7 @@ class Effort:
     method: str
     average: str  # how the ranks' times of an iteration become one: max, mean, min, rank0
     seed: int
+    graph: int = 0  # collectives in a captured graph, on devices; 0: none is captured
 
 
 def fitting(pace: float, seconds: float) -> int:

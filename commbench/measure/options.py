@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from commbench.backends.base import Settings
+
 FORMATS = ("table", "nccl-tests", "json", "csv")
 
 
@@ -15,6 +17,7 @@ class Options:
     plan: dict[str, Any]
     given: frozenset[str]  # the names in `plan` that the user gave
     backend: str
+    settings: Settings
     format: str
     out: str | None
     resume: bool

@@ -248,6 +248,9 @@ class _Guide:
     def concerned(self, cell: int) -> Sequence[int]:
         return sorted({rank for cell in self._crew.now.cells for rank in self._crew.duties[cell].ranks})
 
+    def give_up(self) -> None:
+        """MPI is ended by its abort."""
+
     def record(self, cell: int, number: int, reason: str) -> None:
         for lost in self._crew.now.cells:  # what the others of the visit gave is lost with it
             visit = {"cell": lost, "round": number, "session": self._session, "status": TIMEOUT, "reason": reason}

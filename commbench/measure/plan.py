@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 
 from commbench.backends._algorithms import KNOWN, canonical
 from commbench.backends.base import AUTO, Algorithm, Backend, Call
@@ -35,6 +35,8 @@ class Request:
     algorithms: list[str]  # empty: all
     inplace: list[bool]
     root: int
+    protocols: list[str] | None = None  # None: as the library likes; empty: all
+    buffers: list[str] | None = None  # None: the library's first kind; empty: all
 
 
 def sizes(smallest: int, largest: int, factor: float, step: int | None) -> Iterator[int]:
@@ -72,6 +74,28 @@ def resolve_algorithms(backend: Backend, collective: Collective, asked: Sequence
     return chosen
 
 
+def with_protocols(algorithms: Sequence[Algorithm], request: Request, backend: Backend) -> list[Algorithm]:
+    """Return the algorithms, those that can be chosen once with each protocol that was asked for."""
+    if request.protocols is None:
+        return list(algorithms)
+    protocols = _among(request.protocols, backend.protocols, "--proto", backend.name)
+    return [
+        replace(algorithm, protocol=protocol)
+        for algorithm in algorithms
+        for protocol in ([None] if algorithm.name == AUTO else protocols)
+    ]
+
+
+def _among(asked: Sequence[str], known: Sequence[str], flag: str, name: str) -> Sequence[str]:
+    """Return what was asked for, or all; raise UsageError for what the backend has not."""
+    if not known:
+        raise UsageError(f"{flag} is for libraries that have a choice of it, and {name} has none: leave it out")
+    for word in asked:
+        if word not in known:
+            raise UsageError(f"{flag} of {name} is among {', '.join(known)}, not {word!r}")
+    return asked or known
+
+
 def build(
     request: Request, collective: Collective, backend: Backend, group: Group, allowance: int | None
 ) -> tuple[list[Cell], list[str]]:
@@ -84,31 +108,33 @@ def build(
         raise UsageError(f"-r names a rank of each group, below its number of ranks ({n}), not {request.root}")
     notes: dict[str, None] = {}  # in order, each once
     fits = _fitting_size(request, collective, backend, n, allowance, notes)
-    algorithms = resolve_algorithms(backend, collective, request.algorithms, n)
+    algorithms = with_protocols(resolve_algorithms(backend, collective, request.algorithms, n), request, backend)
+    buffers = backend.buffers[:1]
+    if request.buffers is not None:
+        buffers = _among(request.buffers, backend.buffers, "--buffer", backend.name)
     if n == 1:
         notes["one rank: nothing is sent, and only auto runs"] = None
     redops: Sequence[str | None] = request.redops if collective.reduces else (None,)
-    if "avg" in redops:
+    if "avg" in redops and not backend.averages:
         notes[f"avg: {backend.name} sums, then scales; both are inside the timing"] = None
     cells: list[Cell] = []
     for dtype in request.dtypes:
         grid = _grid(request, collective, DTYPES[dtype].itemsize, n, notes)
-        if len(cells) + len(grid) * len(redops) * len(request.inplace) * len(algorithms) > _MOST_CELLS:
+        if len(cells) + len(grid) * len(redops) * len(request.inplace) * len(buffers) * len(algorithms) > _MOST_CELLS:
             raise UsageError(f"a sweep has at most {_MOST_CELLS} cells: take a larger step or fewer kinds")
         for redop in redops:
-            for inplace in request.inplace:
-                for size, count in grid:
-                    for algorithm in algorithms:
-                        cell = Cell(
-                            *(algorithm.name, algorithm.native, algorithm.protocol, dtype, redop),
-                            *(request.root if collective.rooted else None, size, count, inplace),
-                            group=group.name,
-                        )
-                        if refusal := algorithm.refusal or backend.refusal(cell.call(collective), n):
-                            cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
-                        elif fits is not None and size > fits:
-                            cell = replace(cell, status=NOT_MEASURED, reason=TOO_LARGE)
-                        cells.append(cell)
+            for inplace, buffer, (size, count) in product(request.inplace, buffers, grid):
+                for algorithm in algorithms:
+                    cell = Cell(
+                        *(algorithm.name, algorithm.native, algorithm.protocol, dtype, redop),
+                        *(request.root if collective.rooted else None, size, count, inplace),
+                        *(buffer, group.name),
+                    )
+                    if refusal := algorithm.refusal or backend.refusal(cell.call(collective), n):
+                        cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
+                    elif fits is not None and size > fits:
+                        cell = replace(cell, status=NOT_MEASURED, reason=TOO_LARGE)
+                    cells.append(cell)
     return cells, list(notes)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from commbench.backends.base import Backend, find
+from commbench.backends.base import Backend, Settings, find
 from commbench.backends.world import World
 from commbench.errors import UsageError
 from commbench.measure.cell import Cell, Group, batches
@@ -21,7 +21,7 @@ from commbench.results.status import TIMEOUT
 def run(world: World, watchdog: Watchdog, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
     name, why = ("mpi", "the default") if options.backend == "auto" else (options.backend, "as asked")
-    backend = _open(name, world)
+    backend = _open(name, world, options.settings)
     teams: dict[str, Team] = {}
     lead = None
     if world.rank == 0:
@@ -34,8 +34,8 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
         cells, effort = [Cell(**cell) for cell in plan["cells"]], Effort(**plan["effort"])
         groups = [Group(name, tuple(ranks)) for name, ranks in plan["groups"].items()]
         together = batches(cells, effort.concurrent)
-        watchdog.tell(Guide(collective, cells, groups, plan["folder"], plan["session"]))
-        teams |= _teams(world, backend, groups)
+        watchdog.tell(Guide(collective, cells, groups, teams, plan["folder"], plan["session"]))
+        teams |= _teams(world, backend, options.settings, groups)
         sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, watchdog.begin)
         code = 0
         if lead is None:
@@ -59,7 +59,7 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
         backend.close()
 
 
-def _teams(world: World, backend: Backend, groups: Sequence[Group]) -> dict[str, Team]:
+def _teams(world: World, backend: Backend, settings: Settings, groups: Sequence[Group]) -> dict[str, Team]:
     """Return the teams of this rank, by the name of their group: each has a library opened among its ranks."""
     teams: dict[str, Team] = {}
     for group in groups:
@@ -69,7 +69,7 @@ def _teams(world: World, backend: Backend, groups: Sequence[Group]) -> dict[str,
         own = world.subgroup(group.ranks)
         if own is not None:
             teams[group.name] = Team(own, type(backend)())
-            teams[group.name].backend.open(own)
+            teams[group.name].backend.open(own, settings)
     return teams
 
 
@@ -77,9 +77,16 @@ class Guide:
     """Names cells for the watchdog; a timeout goes into the run folder from whichever rank is left."""
 
     def __init__(
-        self, collective: Collective, cells: Sequence[Cell], groups: Sequence[Group], folder: str, session: int
+        self,
+        collective: Collective,
+        cells: Sequence[Cell],
+        groups: Sequence[Group],
+        teams: Mapping[str, Team],
+        folder: str,
+        session: int,
     ) -> None:
         self._collective, self._cells, self._folder, self._session = collective, cells, folder, session
+        self._teams = teams
         self._members = {group.name: group.ranks for group in groups}
 
     def describe(self, cell: int) -> str:
@@ -87,6 +94,10 @@ class Guide:
 
     def concerned(self, cell: int) -> Sequence[int]:
         return self._members[self._cells[cell].group]
+
+    def give_up(self) -> None:
+        for team in list(self._teams.values()):
+            team.backend.give_up()
 
     def record(self, cell: int, number: int, reason: str) -> None:
         from pathlib import Path
@@ -97,7 +108,7 @@ class Guide:
         append_beside(Path(self._folder), visit)
 
 
-def _open(name: str, world: World) -> Backend:
+def _open(name: str, world: World, settings: Settings) -> Backend:
     """Return the backend called `name`, open; raise UsageError on every rank where one lacks it."""
     trouble = ""
     try:
@@ -109,5 +120,5 @@ def _open(name: str, world: World) -> Backend:
     if trouble := world.first_text(trouble):
         raise UsageError(trouble)
     backend = kind()
-    backend.open(world)
+    backend.open(world, settings)
     return backend

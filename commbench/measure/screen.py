@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from commbench.backends.base import HOST
+from commbench.measure.cell import ALL
 from commbench.measure.dtypes import DTYPES
 from commbench.results.record import Record
 from commbench.results.status import OK
@@ -94,7 +96,7 @@ def _print_best(records: Sequence[Record], out: TextIO) -> None:
     for (kind, size), group in rivals.items():
         best, *others = sorted(group, key=lambda record: record.time_us or 0.0)
         label = f"  {kind:<{width}}" if width else ""
-        near = [record.algorithm for record in others if _overlap(best, record)]
+        near = [_name(record) for record in others if _overlap(best, record)]
         auto = next((record for record in others if record.algorithm == "auto"), None)
         gain = ""
         if auto and "auto" not in near and auto.time_us and best.time_us:
@@ -102,9 +104,13 @@ def _print_best(records: Sequence[Record], out: TextIO) -> None:
         mark = "?" if best.time_us_high is None else "~"
         more = f" and {len(near) - 3} more" if len(near) > 3 else ""
         doubt = f"  {mark} {', '.join(near[:3])}{more}" if near else ""
-        line = f"# {format_size(size):>8}{label}  {best.algorithm:<24} {_microseconds(best):>9} us"
+        line = f"# {format_size(size):>8}{label}  {_name(best):<24} {_microseconds(best):>9} us"
         print(f"{line}{gain}{doubt}", file=out)
     print(file=out)
+
+
+def _name(record: Record) -> str:
+    return f"{record.algorithm} {record.protocol}" if record.protocol else record.algorithm
 
 
 def _microseconds(record: Record) -> str:
@@ -142,8 +148,9 @@ def print_rest(records: Sequence[Record], out: TextIO) -> None:
 
 
 def _kind(record: Record) -> str:
-    parts = (record.group, DTYPES[record.dtype].short, record.redop, "in place" if record.inplace else "out of place")
-    return ", ".join(part for part in parts if part and part != "all")
+    place = "in place" if record.inplace else "out of place"
+    parts = (record.group, DTYPES[record.dtype].short, record.redop, place, record.buffer)
+    return ", ".join(part for part in parts if part and part not in (ALL, HOST))
 
 
 def _span(some: Sequence[int], every: Sequence[int]) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from commbench.backends.base import AUTO, Backend, Call, Plan, Selection
+from commbench.backends.base import AUTO, Backend, Call, DevicePlan, Plan, Selection, Timed, batching
 from commbench.backends.world import World
 from commbench.errors import Rejected
 from commbench.measure import clock as clocks
@@ -143,17 +143,23 @@ class Visit:
         send, recv = slot
         if self._effort.check:
             recv.view(np.uint8)[:] = POISON
-            self._checker.fill(send, salt)
+            self._put(send, partial(self._checker.fill, salt=salt))
         run()
         if self._effort.check:
-            self._wrong += self._checker.wrong(recv, salt)
+            self._wrong += self._checker.wrong(self._backend.take(recv), salt)
+
+    def _put(self, array: Any, fill: Callable[[Any], None]) -> None:
+        """Fill a buffer, wherever it lies."""
+        staged = self._backend.staging(array)
+        fill(staged)
+        self._backend.put(array, staged)
 
     def _fill(self) -> None:
         """Give every slot the data that is timed."""
         for send, recv in self._slots:
-            self._checker.fill(send, self._timed_salt)
+            self._put(send, partial(self._checker.fill, salt=self._timed_salt))
             if self._layout.shared and self._call.redop:
-                neutral(max(send, recv, key=len), self._dtype, self._call.redop)
+                self._put(max(send, recv, key=len), partial(neutral, dtype=self._dtype, redop=self._call.redop))
 
     def _warm_up(self, plan: Plan) -> float:
         """Warm up, and return the seconds that the last iteration took on this rank, its barrier included.
@@ -176,20 +182,27 @@ class Visit:
         return fitting(slowest / 1e9, seconds)
 
     def _time(self, plan: Plan, iterations: int, kept: dict[str, Any]) -> Any:
-        """Return each iteration's seconds, of all ranks together, on rank 0."""
-        none = np.zeros(iterations), timing.PLAIN, 0.0
-        mine, kept["loop"], kept["pace_us"] = self._guard(partial(self._durations, plan, iterations), none)
-        return self._world.merge(mine, self._effort.average)
+        """Return each sample's seconds a collective, of all ranks together, on rank 0."""
+        batch, samples = 1, iterations
+        if self._backend.on_device:
+            batch, samples = batching(self._effort.method, iterations, self._effort.graph)
+        none = Timed(np.zeros(samples), batch, 0.0, timing.PLAIN)  # of a rank that fails
+        timed = self._guard(partial(self._durations, plan, iterations), none)
+        kept |= {"loop": timed.loop, "batch": timed.batch, "pace_us": round(timed.host_seconds * 1e6, 3)}
+        return self._world.merge(timed.seconds, self._effort.average)
 
-    def _durations(self, plan: Plan, iterations: int) -> tuple[Any, str, float]:
-        """Return each iteration's seconds on this rank, the loop's name, and the pace: switching is no part of it."""
-        started, method = perf_counter(), self._effort.method
+    def _durations(self, plan: Plan, iterations: int) -> Timed:
+        """Time the loop on this rank, by the device's clock or the host's; switching is no part of the pace."""
+        method = self._effort.method
+        if self._backend.on_device:
+            return cast(DevicePlan, plan).timed(method, iterations, self._effort.graph)
+        started = perf_counter()
         native = plan.native() if self._compile_loop else None
         if native is None:
             taken, loop = timing.durations(method, plan.runs, self._backend.barrier(), iterations), timing.PLAIN
         else:
             taken, loop = compiled.durations(method, native, iterations), compiled.COMPILED
-        return taken, loop, round((perf_counter() - started) / iterations * 1e6, 3)
+        return Timed(taken, 1, (perf_counter() - started) / iterations, loop)
 
     def _time_on_clock(self, clock: Clock, plan: Plan, iterations: int, seconds: float, kept: dict[str, Any]) -> Any:
         """Return each iteration's seconds from first entry to last exit, and keep the ranks' skews, on rank 0.
@@ -237,7 +250,8 @@ class Visit:
     def _check_timed(self, iterations: int) -> None:
         """Check what the last timed iteration left; in place there is nothing to tell by."""
         if self._effort.check and not self._layout.shared:
-            self._wrong += self._checker.wrong(self._slots[(iterations - 1) % len(self._slots)][1], self._timed_salt)
+            left = self._slots[(iterations - 1) % len(self._slots)][1]
+            self._wrong += self._checker.wrong(self._backend.take(left), self._timed_salt)
 
     def _agree(self, kept: dict[str, Any]) -> None:
         """Set status, reason and wrong elements by what all ranks saw so far."""

@@ -59,6 +59,9 @@ class Guide(Protocol):
     def record(self, cell: int, number: int, reason: str) -> None:
         """Keep the timeout of round `number` of a cell."""
 
+    def give_up(self) -> None:
+        """Let go of what hangs: the process is about to end."""
+
 
 class Watchdog:
     """Watches over this rank, `timeout` seconds for each visit, from the start of MPI to its end."""
@@ -113,7 +116,7 @@ class Watchdog:
                 try:
                     self._roll_call(first=not called)
                 finally:  # whatever went wrong, the job must end
-                    end(self._world)
+                    end(self._world, self._guide)
 
     def _roll_call(self, first: bool) -> None:
         """Find out who is missing; the lowest rank alive that heard all says so. Made once, from the thread."""
@@ -195,13 +198,16 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
-def end(world: World) -> NoReturn:
+def end(world: World, guide: Guide | None = None) -> NoReturn:
     """End the job with 124: by MPI_Abort, since launchers were seen to report other codes for a plain exit.
 
     The standard does not allow this call from a second thread of a FUNNELED process; it is made all the same, as the
     last one, and where it does not return the process exits.
     """
     threading.Thread(target=_exit_later, daemon=True).start()
+    if guide is not None:
+        with suppress(Exception):
+            guide.give_up()
     world.abort(EXIT_TIMEOUT)
     os._exit(EXIT_TIMEOUT)
 

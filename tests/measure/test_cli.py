@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from commbench.backends.base import Settings
 from commbench.errors import UsageError
 from commbench.measure.cli import _DEFAULTS, parser, read
 from commbench.measure.collective import REDOPS
@@ -45,6 +46,9 @@ DEFAULTS: dict[str, Any] = {
     "max_seconds": 30.0,
     "budget": 120.0,
     "seed": 1,
+    "protocols": None,
+    "buffers": None,
+    "graph": 0,
 }
 
 
@@ -104,6 +108,14 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
     ("--budget 600", {"budget": 600.0}),
     ("--budget 0", {"budget": None}),
     ("--seed 42", {"seed": 42}),
+    ("--proto ll,Simple", {"protocols": ["ll", "simple"]}),
+    ("--proto all", {"protocols": []}),
+    ("--buffer plain,symmetric", {"buffers": ["plain", "symmetric"]}),
+    ("--buffer all", {"buffers": []}),
+    ("-R 1", {"buffers": ["registered"]}),
+    ("--local_register 2", {"buffers": ["symmetric"]}),
+    ("-G 20", {"graph": 20}),
+    ("--cudagraph 5", {"graph": 5}),
     ("--format nccl-tests", {"inplace": [False, True]}),
     ("--format nccl-tests --inplace in", {"inplace": [True]}),
     ("-e 4", {"smallest": 4, "largest": 4}),
@@ -125,6 +137,8 @@ OUTSIDE: list[tuple[str, str, Any]] = [
     ("--progress off", "progress", "off"),
     ("--backend mylab.ucx", "backend", "mylab.ucx"),
     ("-T 5", "timeout", 5.0),
+    ("--library /opt/libnccl.so.2", "settings", Settings("/opt/libnccl.so.2")),
+    ("--share-devices", "settings", Settings(share_devices=True)),
     ("--timeout 2.5", "timeout", 2.5),
 ]
 

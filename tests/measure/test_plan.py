@@ -30,6 +30,9 @@ class FakeBackend:
 
     name = "fake"
     library = "FakeMPI 1.0"
+    buffers: Sequence[str] = ("host",)
+    protocols: Sequence[str] = ()
+    averages = False
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         return [

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.backends import mpi
-from commbench.backends.base import AUTO, Algorithm, Call, Plan, Selection
+from commbench.backends.base import AUTO, DEFAULTS, Algorithm, Call, Plan, Selection, Settings
 from commbench.errors import Rejected
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class Backend(mpi.Backend):
 
     simulated = True
 
-    def open(self, world: World) -> None:
-        super().open(world)
+    def open(self, world: World, settings: Settings = DEFAULTS) -> None:
+        super().open(world, settings)
         self._rank = world.rank
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:

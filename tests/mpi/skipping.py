@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from commbench.backends import mpi
-from commbench.backends.base import Call
+from commbench.backends.base import DEFAULTS, Call, Settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Backend(mpi.Backend):
     """MPI, but for one call of one rank."""
 
-    def open(self, world: World) -> None:
-        super().open(world)
+    def open(self, world: World, settings: Settings = DEFAULTS) -> None:
+        super().open(world, settings)
         left_out = (
             int(os.environ["COMMBENCH_TESTS_CALL"]) if world.rank == int(os.environ["COMMBENCH_TESTS_RANK"]) else -1
         )
