@@ -40,6 +40,7 @@ class Settings:
     """What the user says of a library beside what is measured."""
 
     library: str | None = None  # the library's file, where not the one that the binding finds
+    forced: bool = True  # algorithms other than the library's own choice may be asked for
     share_devices: bool = False  # several ranks may have one device
 
 
@@ -114,6 +115,7 @@ class Timed(NamedTuple):
     batch: int  # collectives in a batch
     host_seconds: float  # of a collective, from the first enqueued to the last complete, on the host's clock
     loop: str  # how: `events`, `graph`
+    last: int  # the slot of the last collective
 
 
 MOST_SAMPLES = 20  # batches of a visit that a device's clock times
@@ -171,6 +173,12 @@ class Backend(Protocol):
     def open(self, world: World, settings: Settings = DEFAULTS) -> None:
         """Make ready to communicate among the ranks of `world`; raise UsageError on all ranks where that cannot be."""
 
+    def connect(self) -> None:
+        """Make the first communicator; raise UsageError on all ranks where that cannot be."""
+
+    def devices(self) -> list[str]:
+        """Return, on rank 0, a line for each rank's device, none where there are none."""
+
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
 
@@ -218,6 +226,13 @@ class OnHost:
     protocols: Sequence[str] = ()
     averages = False
     on_device = False
+
+    def connect(self) -> None:
+        """Nothing is to be done: `open` did it."""
+
+    def devices(self) -> list[str]:
+        """A host has none."""
+        return []
 
     def staging(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return `array`: it is the host's."""

@@ -55,12 +55,14 @@ class Lead:
         where = {"folder": str(journal.folder.resolve()), "session": journal.session}
         return {"cells": plan["cells"], "effort": plan["effort"], "groups": groups, **where}
 
-    def sweep(
-        self, sweep: Sweep, cells: list[Cell], together: Mapping[int, list[int]], effort: Effort, backend: str
-    ) -> int:
-        """Say what is about to be measured, and lead the ranks through it; return the exit code."""
+    def say_first(self, backend: str) -> None:
+        """Say what is about to be measured, on what."""
         assert self._journal is not None
         _say_first(self._journal, self._backend, self._collective, self._options, backend)
+
+    def sweep(self, sweep: Sweep, cells: list[Cell], together: Mapping[int, list[int]], effort: Effort) -> int:
+        """Lead the ranks through what is to be measured; return the exit code."""
+        assert self._journal is not None
         if sweep.trouble:
             screen.note(f"{sweep.trouble}: timing by the plain loop, a microsecond slower a call")
         try:
@@ -90,12 +92,14 @@ def _say_first(journal: Journal, backend: Backend, collective: Collective, optio
     plan = journal.manifest["plan"]
     facts, effort = plan["facts"], plan["effort"]
     whose = "first entry to last exit" if facts["method"] == "clock" else f"of {_WHOSE_TIME[effort['average']]}"
+    simulated = "SIMULATED: what is measured is a stand-in, and no figure below is a library's; " * backend.simulated
     lines = [
-        f"commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
+        f"{simulated}commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
         f"{collective.title} on {facts['size']} rank{'s' * (facts['size'] > 1)}, "
         f"{facts['nodes']} node{'s' * (facts['nodes'] > 1)}; method {facts['method']}; time {whose}",
         "time: median of the rounds' medians; low, high: interval over rounds (launches differ by more)",
         *plan["notes"],
+        *backend.devices(),
         f"results in {journal.folder}",
     ]
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

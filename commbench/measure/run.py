@@ -36,12 +36,16 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
         together = batches(cells, effort.concurrent)
         watchdog.tell(Guide(collective, cells, groups, teams, plan["folder"], plan["session"]))
         teams |= _teams(world, backend, options.settings, groups)
+        if lead is not None:
+            lead.say_first(f"{name}: {why}")
+        for team in teams.values():
+            team.backend.connect()
         sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, watchdog.begin)
         code = 0
         if lead is None:
             sweep.follow()
         else:
-            code = lead.sweep(sweep, cells, together, effort, f"{name}: {why}")
+            code = lead.sweep(sweep, cells, together, effort)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if lead is not None:
             code = max(code, lead.print_results())

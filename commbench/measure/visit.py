@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from commbench.backends.base import AUTO, Backend, Call, DevicePlan, Plan, Selection, Timed, batching
+from commbench.backends.base import AUTO, Algorithm, Backend, Call, DevicePlan, Plan, Selection, Timed, batching
 from commbench.backends.world import World
 from commbench.errors import Rejected
 from commbench.measure import clock as clocks
@@ -67,6 +67,7 @@ class Visit:
         self._warmup = max(PACES, warmup) if clock else warmup if effort.iterations else max(1, warmup)
         self._failed = self._rejected = ""
         self._wrong, self._pace = 0, 0.0
+        self._last = 0  # the slot of the last timed iteration
         self._selection: Selection | None = None
 
     def carry_out(self, seconds: float, iterations: int) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class Visit:
                 merged = self._time(plan, iterations, kept)
             else:
                 merged = self._time_on_clock(self._clock, plan, iterations, seconds, kept)
-            self._guard(partial(self._check_after, plan, iterations), None)
+            self._guard(partial(self._check_after, plan), None)
             self._agree(kept)
             if kept["status"] == OK and self._world.rank == 0:
                 kept |= {"calls": plan.calls, **summary(merged * 1e6)}
@@ -126,9 +127,9 @@ class Visit:
         self._fill()
         return self._warm_up(plan)
 
-    def _check_after(self, plan: Plan, iterations: int) -> None:
+    def _check_after(self, plan: Plan) -> None:
         """Check what the timed loop left, what it leaves on data of its own, and the plain call."""
-        self._check_timed(iterations)
+        self._check_timed()
         if self._effort.check:
             self._check_one(self._slots[0], partial(self._run_as_timed, plan), self._salts_after[0])
         self._check(plan, self._salts_after[1:])
@@ -186,8 +187,9 @@ class Visit:
         batch, samples = 1, iterations
         if self._backend.on_device:
             batch, samples = batching(self._effort.method, iterations, self._effort.graph)
-        none = Timed(np.zeros(samples), batch, 0.0, timing.PLAIN)  # of a rank that fails
+        none = Timed(np.zeros(samples), batch, 0.0, timing.PLAIN, 0)  # of a rank that fails
         timed = self._guard(partial(self._durations, plan, iterations), none)
+        self._last = timed.last
         kept |= {"loop": timed.loop, "batch": timed.batch, "pace_us": round(timed.host_seconds * 1e6, 3)}
         return self._world.merge(timed.seconds, self._effort.average)
 
@@ -202,7 +204,7 @@ class Visit:
             taken, loop = timing.durations(method, plan.runs, self._backend.barrier(), iterations), timing.PLAIN
         else:
             taken, loop = compiled.durations(method, native, iterations), compiled.COMPILED
-        return Timed(taken, 1, (perf_counter() - started) / iterations, loop)
+        return Timed(taken, 1, (perf_counter() - started) / iterations, loop, (iterations - 1) % len(self._slots))
 
     def _time_on_clock(self, clock: Clock, plan: Plan, iterations: int, seconds: float, kept: dict[str, Any]) -> Any:
         """Return each iteration's seconds from first entry to last exit, and keep the ranks' skews, on rank 0.
@@ -231,7 +233,8 @@ class Visit:
         first_exit = world.elementwise(mine.exits, "min")
         exits = world.gather_numbers(float(np.median(mine.exits - first_exit)))
         (error,) = world.elementwise(np.array([clock.error]), "max")
-        kept["loop"], kept["pace_us"] = timing.PLAIN, round(window * 1e6, 3)
+        self._last = (iterations - 1) % len(self._slots)
+        kept |= {"loop": timing.PLAIN, "batch": 1, "pace_us": round(window * 1e6, 3)}
         kept["arrival_skew_us"] = [round(seconds * 1e6, 3) for seconds in arrivals]
         kept["exit_skew_us"] = [round(seconds * 1e6, 3) for seconds in exits]
         kept["skew_error_us"] = round(float(error) * 1e6, 3)
@@ -247,17 +250,22 @@ class Visit:
         else:
             compiled.durations(self._effort.method, native, 1)
 
-    def _check_timed(self, iterations: int) -> None:
+    def _check_timed(self) -> None:
         """Check what the last timed iteration left; in place there is nothing to tell by."""
         if self._effort.check and not self._layout.shared:
-            left = self._slots[(iterations - 1) % len(self._slots)][1]
+            left = self._slots[self._last][1]
             self._wrong += self._checker.wrong(self._backend.take(left), self._timed_salt)
 
     def _agree(self, kept: dict[str, Any]) -> None:
         """Set status, reason and wrong elements by what all ranks saw so far."""
         rejected = self._rejected or (self._selection.objection if self._selection else "")
-        asked, ran = self._call.algorithm.name, self._selection.algorithm if self._selection else None
-        substituted = asked != AUTO and ran not in (None, asked)
+        asked, ran, substituted = self._call.algorithm, self._selection, False
+        if ran is not None and asked.name != AUTO:
+            substituted = (
+                ran.algorithm not in (None, asked.name)
+                or None not in (asked.protocol, ran.protocol)
+                and (asked.protocol != ran.protocol)
+            )
         failures, rejections, substitutions, wrong = self._world.total(
             bool(self._failed), bool(rejected), substituted, self._wrong
         )
@@ -267,11 +275,18 @@ class Visit:
             kept |= {"status": FAILED if failures else REJECTED, "reason": reason, "wrong": None}
             self._selection = Selection(None, "none: the cell did not run as asked")
         elif substitutions:
-            reason = self._world.first_text(f"{ran} ran instead of {asked}" if substituted else "")
+            reason = self._world.first_text(
+                f"{_named(ran)} ran instead of {_named(asked)}" if substituted and ran else ""
+            )
             kept |= {"status": SUBSTITUTED, "reason": reason}
         elif wrong:
             reason = f"{wrong} elements differ from the definition of {self._call.collective.title}"
             kept |= {"status": WRONG, "reason": reason}
+
+
+def _named(what: Algorithm | Selection) -> str:
+    name = what.name if isinstance(what, Algorithm) else what.algorithm
+    return f"{name} {what.protocol}" if what.protocol else f"{name}"
 
 
 def summary(samples_us: Any) -> dict[str, Any]:

@@ -20,6 +20,8 @@ FORMAT = 1
 
 Visit = Mapping[str, Any]
 
+DEVICE_LOOPS = ("events", "graph")  # timed by a device's clock
+
 
 @dataclass(frozen=True)
 class Record:
@@ -57,7 +59,9 @@ class Record:
     time_us_min: float | None
     time_us_max: float | None
     time_us_p99: float | None
-    iterations: int
+    iterations: int  # timed samples, over all rounds: an iteration each, on a device a batch of them
+    batch: int | None  # collectives in a sample
+    host_time_us: float | None  # on devices: a collective's time by the host's clock, median over rounds
     rounds: int
     launch: int
     algbw: float | None  # size / time_us
@@ -132,7 +136,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     lasting = [v for v in visits if v["status"] in LASTING]
     attempts = [v for v in visits if v["status"] != NOT_MEASURED]
     verdict = (lasting or attempts or visits)[-1]
-    for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop", "calls"):
+    for name in ("observed_algorithm", "evidence", "observed_protocol", "channels", "loop", "batch", "calls"):
         fields[name] = verdict.get(name, fields[name])
     fields["status"], fields["reason"] = verdict["status"], verdict.get("reason") or cell.get("reason") or ""
     checked = [visit["wrong"] for visit in visits if visit.get("wrong") is not None]
@@ -142,6 +146,8 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
         algbw = gigabytes_per_second(cell["size"], times.time_us / 1e6) if times.time_us else None
         fields |= dataclasses.asdict(times)
         fields["drift"] = drift([visit["median_us"] for visit in visits if visit["status"] == OK])
+        host = [visit["pace_us"] for visit in visits if visit["status"] == OK and visit.get("loop") in DEVICE_LOOPS]
+        fields["host_time_us"] = round(median(host), 4) if host else None
         fields |= _skews([visit for visit in visits if visit["status"] == OK])
         fields["algbw"] = algbw
         fields["busbw"] = None if algbw is None else algbw * group["busbw_factor"]
@@ -168,7 +174,17 @@ _CELL_FIELDS = (
 _FACT_FIELDS = (*("collective", "backend", "library", "method", "launch", "simulated"),)
 _GROUP_FIELDS = ("ranks", "hosts", "nranks", "nnodes", "busbw_factor")
 _MEASURED_FIELDS = (
-    *("observed_algorithm", "observed_protocol", "channels", "loop", "time_us", "time_us_low", "time_us_high"),
+    *(
+        "observed_algorithm",
+        "observed_protocol",
+        "channels",
+        "loop",
+        "batch",
+        "host_time_us",
+        "time_us",
+        "time_us_low",
+        "time_us_high",
+    ),
     *("time_us_mean", "time_us_min", "time_us_max", "time_us_p99", "algbw", "busbw", "wrong"),
     *("arrival_skew_us", "exit_skew_us", "skew_error_us", "late_starts", "drift"),
 )

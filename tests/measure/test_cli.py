@@ -137,7 +137,7 @@ OUTSIDE: list[tuple[str, str, Any]] = [
     ("--progress off", "progress", "off"),
     ("--backend mylab.ucx", "backend", "mylab.ucx"),
     ("-T 5", "timeout", 5.0),
-    ("--library /opt/libnccl.so.2", "settings", Settings("/opt/libnccl.so.2")),
+    ("--library /opt/libnccl.so.2", "settings", Settings(library="/opt/libnccl.so.2")),
     ("--share-devices", "settings", Settings(share_devices=True)),
     ("--timeout 2.5", "timeout", 2.5),
 ]

@@ -1,0 +1,504 @@
+"""What NCCL and RCCL have in common: collectives enqueued on a device's stream, by communicators that may be forced.
+
+From NCCL 2.31 on an algorithm is chosen for each call, on one communicator. Before, NCCL_ALGO and NCCL_PROTO are read
+when a communicator is made: one forced communicator is alive at a time. What ran is told by the library's tuning log,
+which a separate call is made for, never a timed one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+
+from commbench.backends import _device, _nccl_facts, _nccl_log
+from commbench.backends._nccl_bindings import Library, LibraryError, load
+from commbench.backends.base import (
+    AUTO,
+    DEFAULTS,
+    DEVICE_BUFFERS,
+    Algorithm,
+    Availability,
+    Call,
+    Selection,
+    Settings,
+    Timed,
+    batching,
+)
+from commbench.errors import Rejected, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from commbench.backends.world import World
+
+ALGORITHMS = ("ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat")
+PROTOCOLS = ("ll", "ll128", "simple")
+FUNCTIONS = {  # by MPI's names, which a collective has
+    "Allreduce": "AllReduce",
+    "Allgather": "AllGather",
+    "Reduce_scatter_block": "ReduceScatter",
+    "Bcast": "Broadcast",
+    "Reduce": "Reduce",
+    "Alltoall": "AlltoAll",
+    "Gather": "Gather",
+    "Scatter": "Scatter",
+    "Sendrecv": "SendRecv",
+}
+POINT_TO_POINT = ("AlltoAll", "Gather", "Scatter", "SendRecv")
+_CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
+_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
+_REFUSED = (4, 5)  # ncclInvalidArgument, ncclInvalidUsage: nccl.h
+_SPINS, _NAP = 200, 50e-6  # looks at an event before a rank naps between looks, and the nap's seconds
+_NOTHING = Algorithm(AUTO, AUTO)
+_UNFORCED = ("", _NOTHING)
+
+
+class Xccl:
+    """The backend of one vendor; a subclass says which."""
+
+    name: str
+    vendor: str
+    simulated = False
+    needs_mpi = False
+    method = "loop"
+    buffers: Sequence[str] = DEVICE_BUFFERS
+    protocols: Sequence[str] = PROTOCOLS
+    averages = True
+    on_device = True
+    side_paths: Mapping[str, str] = {}  # variables that turn off what would run before any algorithm is chosen
+
+    @classmethod
+    def probe(cls) -> Availability:
+        """Say whether this vendor's devices are here; the library itself is loaded by `open`."""
+        devices, reason = _device.count(cls.vendor)
+        return Availability(devices > 0, reason)
+
+    @staticmethod
+    def device(index: int) -> _device.Device:
+        """Return the device that this rank uses from now on."""
+        return _device.CupyDevice(index)
+
+    def open(self, world: World, settings: Settings = DEFAULTS) -> None:
+        """Take a device, load the library, and hold the ranks' devices against one another."""
+        self._world = world
+        if settings.forced:
+            for name, value in self.side_paths.items():
+                os.environ.setdefault(name, value)
+        self._lib: Library | None = None
+        trouble, mine = "", ""
+        try:
+            devices, reason = self._count()
+            if not devices:
+                raise UsageError(reason)
+            self._device = self.device(world.node_rank % devices)
+            self._lib = load(settings.library)
+            mine = json.dumps({"host": os.uname().nodename, "node": world.node, **asdict(self._device.identity)})
+        except (UsageError, RuntimeError) as error:
+            trouble = f"backend {self.name} cannot run: {error}"
+        if trouble := world.first_text(trouble):
+            raise UsageError(trouble)
+        seats = world.gather_text(mine)
+        fault = world.broadcast(faults([json.loads(seat) for seat in seats], settings) if seats else "")
+        if fault:
+            raise UsageError(fault)
+        assert self._lib is not None
+        self._seats = [json.loads(seat) for seat in seats] if seats else []
+        self.library = (
+            f"{'RCCL' if self.vendor == _device.AMD else 'NCCL'} {_nccl_facts.version_text(self._lib.version)}"
+        )
+        self.library_file = self._lib.file
+        self._comm, self._made_for = 0, _UNFORCED
+        self._selected = _NOTHING
+        self._function = ""
+        self._kinds: dict[str, list[tuple[int, int]]] = {kind: [] for kind in DEVICE_BUFFERS}
+        self._registered: list[Callable[[], None]] = []
+        self._seen: dict[Call, Selection] = {}
+        self._scratch = self._device.allocate(8)
+
+    @classmethod
+    def _count(cls) -> tuple[int, str]:
+        return _device.count(cls.vendor)
+
+    def connect(self) -> None:
+        """Make the first communicator."""
+        trouble = ""
+        try:
+            self._communicate(_NOTHING)
+        except LibraryError as error:
+            trouble = f"{self.library} makes no communicator: {error}"
+        if trouble := self._world.first_text(trouble):
+            raise UsageError(trouble)
+
+    def devices(self) -> list[str]:
+        """Return, on rank 0, a line for each rank, as nccl-tests prints them."""
+        return [
+            f"Rank {rank:3d} on {seat['host']:>12} device {seat['index']:2d} [{seat['bus']}] {seat['name']}"
+            for rank, seat in enumerate(self._seats)
+        ]
+
+    def algorithms(self, collective: Any) -> Sequence[Algorithm]:
+        """Return every algorithm's name: which of them do not apply to a call, `refusal` says."""
+        if chosen := chosen_already(os.environ):
+            raise UsageError(
+                f"the sweep chooses the algorithm, but {chosen} does already: unset it, and name the algorithm by --algo"
+            )
+        if FUNCTIONS[collective.mpi] in POINT_TO_POINT:
+            return [_NOTHING]
+        return [_NOTHING, *(Algorithm(name, name) for name in ALGORITHMS)]
+
+    def refusal(self, call: Call, n: int) -> str:
+        """Return why the library cannot carry out `call`, as far as is known before the attempt."""
+        function = FUNCTIONS[call.collective.mpi]
+        if call.inplace and function in ("AlltoAll", "SendRecv"):
+            return f"{self.library} has no {call.collective.title} in place"
+        capability = self._device.identity.capability
+        assert self._lib is not None
+        return _nccl_facts.refusal(
+            *(self.vendor, self._lib.version, function, call.algorithm.name, call.algorithm.protocol),
+            *(call.dtype, call.redop, n, self._world.nodes, self._world.node_size, None, capability),
+        )
+
+    def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
+        """Return where the library has input and output in place: the smaller at the rank's own block of the larger."""
+        if not call.inplace:
+            return None
+        sends = call.collective.send_blocks(rank, n, call.root)
+        receives = call.collective.recv_blocks(rank, n, call.root)
+        if sends == receives or not sends or not receives:
+            return 0, 0
+        return (rank, 0) if sends < receives else (0, rank)
+
+    def allocate(self, nbytes: int, buffer: str) -> NDArray[Any]:
+        """Return memory of the device; of the library's own allocator where it is to be registered."""
+        if buffer == "plain" or not nbytes:
+            return self._device.allocate(nbytes)
+        address = self._library.mem_alloc(nbytes)
+        self._kinds[buffer].append((address, nbytes))
+        return self._device.wrap(address, nbytes)
+
+    def staging(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return host memory for `array`."""
+        return self._device.staging(array)
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """Copy to the device."""
+        self._device.put(array, values)
+
+    def take(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Copy from the device."""
+        return self._device.take(array)
+
+    @contextmanager
+    def using(self, collective: Any, algorithm: Algorithm) -> Iterator[None]:
+        """Let calls inside run with `algorithm`: a row for each call, or a communicator made for it."""
+        self._function, self._selected = FUNCTIONS[collective.mpi], algorithm
+        self._communicate(_NOTHING if self._library.has_call_config else algorithm)
+        try:
+            yield
+        finally:
+            self._selected = _NOTHING
+
+    def plan(self, call: Call, slots: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> XcclPlan:
+        """Prepare `call` on each pair of buffers, registered with the communicator in use."""
+        self._register()
+        addresses = [(self._device.address(send), self._device.address(recv)) for send, recv in slots]
+        enqueues = [partial(self._enqueue, call, send or recv, recv or send) for send, recv in addresses]
+        return XcclPlan(self, call, enqueues)
+
+    def barrier(self) -> Callable[[], Any]:
+        """Return a small all-reduce that is waited for."""
+
+        def barrier() -> None:
+            self.enqueue_barrier()
+            self.wait()
+
+        return barrier
+
+    def facts(self) -> dict[str, Any]:
+        """Return the library's version, file and binding, the ranks' devices, and what was turned off."""
+        return {
+            "library": self.library,
+            "library_file": self.library_file,
+            "binding": self._library.binding,
+            "choice": "per call" if self._library.has_call_config else "per communicator",
+            "devices": self._seats,
+            "side_paths": {name: os.environ.get(name, "") for name in self.side_paths},
+            "configuration_files": {str(path): lines for path, lines in configuration().items()},
+        }
+
+    def give_up(self) -> None:
+        """Abort the communicator, so that what hangs on the device ends."""
+        if self._comm:
+            self._library.abort(self._comm)
+
+    def close(self) -> None:
+        """Free the communicator and what the library allocated."""
+        self._drop()
+        for kinds in self._kinds.values():
+            for address, _ in kinds:
+                self._library.mem_free(address)
+
+    # What a plan is made of
+
+    def enqueue_barrier(self) -> None:
+        """Enqueue an all-reduce of one element, which no rank's stream passes before all came."""
+        place = self._device.address(self._scratch)
+        self._check(
+            self._library.call("AllReduce", place, place, 1, "float32", "sum", 0, self._comm, self._device.stream, None)
+        )
+
+    def wait(self) -> None:
+        """Return when everything that was enqueued is complete; raise RuntimeError on an asynchronous error."""
+        event, looks = self._device.event(), 0
+        while not self._device.done(event):
+            looks += 1
+            if looks > _SPINS:
+                sleep(_NAP)
+            if looks % _SPINS == 0 and (code := self._library.async_error(self._comm)):
+                self._broken(code)
+
+    def observe(self, call: Call, run: Callable[[], None]) -> Selection:
+        """Run once and say what ran, from the tuning log; a call that was seen before is not logged again."""
+        if call in self._seen:
+            run()
+            return self._seen[call]
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                with self._logging(folder):
+                    run()
+                text = "".join(file.read_text(errors="replace") for file in Path(folder).iterdir())
+        except LibraryError as error:
+            if error.code in _REFUSED and call.algorithm.name != AUTO:
+                raise Rejected(f"{self.library}: {error}") from None
+            raise
+        self._seen[call] = selection(text, FUNCTIONS[call.collective.mpi])
+        return self._seen[call]
+
+    @property
+    def device_in_use(self) -> _device.Device:
+        """The rank's device."""
+        return self._device
+
+    # Inside
+
+    @property
+    def _library(self) -> Library:
+        assert self._lib is not None
+        return self._lib
+
+    def _enqueue(self, call: Call, send: int, recv: int) -> None:
+        library, algorithm = self._library, self._selected
+        row = None
+        if library.has_call_config and algorithm.name != AUTO:
+            row = _nccl_facts.row(algorithm.name, algorithm.protocol)
+        arguments = self._function, send, recv, call.count, call.dtype, call.redop, call.root
+        self._check(library.call(*arguments, self._comm, self._device.stream, row))
+
+    def _check(self, code: int) -> None:
+        """Wait for a communicator that is not yet ready for another call."""
+        while code:
+            if code != self._library.IN_PROGRESS:
+                self._broken(code)
+            sleep(_NAP)
+            code = self._library.async_error(self._comm)
+
+    def _broken(self, code: int) -> None:
+        """Abort a communicator that failed, so that the next cell has a new one."""
+        text = self._library.error(code, self._comm)
+        self._library.abort(self._comm)
+        self._comm, self._registered = 0, []
+        raise RuntimeError(f"{self.library}: {text}")
+
+    def _communicate(self, algorithm: Algorithm) -> None:
+        """Have a communicator that runs calls with `algorithm`: the one there is, or a new one in its place."""
+        made_for = (self._function, algorithm) if algorithm.name != AUTO else _UNFORCED
+        if self._comm and made_for == self._made_for:
+            return
+        self._drop()
+        world, library = self._world, self._library
+        unique_id = bytes.fromhex(world.broadcast(library.unique_id().hex() if world.rank == 0 else ""))
+        forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
+        with _environment(forced):
+            self._comm = library.init_rank(world.size, unique_id, world.rank)
+            self._await_ready()
+        self._made_for = made_for
+
+    def _await_ready(self) -> None:
+        """Return when a communicator that is made, or connects, without blocking is ready."""
+        while (code := self._library.async_error(self._comm)) == IN_PROGRESS:
+            sleep(_NAP)
+        if code:
+            self._broken(code)
+
+    def _register(self) -> None:
+        """Make the library's own memory known to the communicator, in the same order on every rank."""
+        if self._registered or not any(self._kinds.values()):
+            return
+        library, comm = self._library, self._comm
+        for address, nbytes in self._kinds["registered"]:
+            handle = library.register(comm, address, nbytes)
+            self._registered.append(partial(library.deregister, comm, handle))
+        for address, nbytes in self._kinds["symmetric"]:
+            window = library.window_register(comm, address, nbytes)
+            self._registered.append(partial(library.window_deregister, comm, window))
+
+    def _drop(self) -> None:
+        """Free the communicator."""
+        if self._comm:
+            for release in self._registered:
+                release()
+            self._library.destroy(self._comm)
+        self._comm, self._made_for, self._registered = 0, _UNFORCED, []
+
+    @contextmanager
+    def _logging(self, folder: str) -> Iterator[None]:
+        """Let the library write its tuning log into a folder, on rank 0, which is the one that writes it."""
+        if self._world.rank:
+            yield
+            return
+        with _environment({**_LOG, "NCCL_DEBUG_FILE": f"{folder}/log.%h.%p"}):
+            self._library.reset_debug()
+            try:
+                yield
+            finally:
+                self.wait()
+        self._library.reset_debug()
+
+
+class XcclPlan:
+    """One call, enqueued on one slot or another."""
+
+    calls = 1
+
+    def __init__(self, backend: Xccl, call: Call, enqueues: Sequence[Callable[[], None]]) -> None:
+        self._backend, self._call, self._enqueues = backend, call, enqueues
+        self.runs = [partial(self._run, slot) for slot in range(len(enqueues))]
+
+    def native(self) -> None:
+        """What is enqueued is timed by events: no compiled loop."""
+
+    def witness(self, slot: int) -> Selection:
+        """Run once and say what ran."""
+        return self._backend.observe(self._call, self.runs[slot])
+
+    def timed(self, method: str, iterations: int, graph: int) -> Timed:
+        """Time batches by events on the stream; a barrier is enqueued before each sample, outside it, or before all."""
+        backend, device = self._backend, self._backend.device_in_use
+        batch, samples = batching(method, iterations, graph)
+        launch = device.capture(partial(self._enqueue_batch, 0, graph)) if graph else None
+        begins, ends = [], []
+        backend.barrier()()
+        started = perf_counter()
+        for sample in range(samples):
+            if method == "barrier":
+                backend.enqueue_barrier()
+            if method == "barrier" or not ends:
+                begins.append(device.event())
+            else:
+                begins.append(ends[-1])
+            if launch is not None:
+                launch()
+            else:
+                self._enqueue_batch(sample * batch, batch)
+            ends.append(device.event())
+        backend.wait()
+        host = (perf_counter() - started) / (samples * batch)
+        seconds = [device.seconds(begin, end) / batch for begin, end in zip(begins, ends, strict=True)]
+        last = ((graph or samples * batch) - 1) % len(self._enqueues)
+        import numpy as np
+
+        return Timed(np.array(seconds), batch, host, "graph" if graph else "events", last)
+
+    def _run(self, slot: int) -> None:
+        self._enqueues[slot]()
+        self._backend.wait()
+
+    def _enqueue_batch(self, first: int, batch: int) -> None:
+        for i in range(first, first + batch):
+            self._enqueues[i % len(self._enqueues)]()
+
+
+def selection(log: str, function: str) -> Selection:
+    """Return what the library's tuning log says of a call of `function`."""
+    found = [line for line in _nccl_log.parse(log) if line.function == function]
+    if found:
+        line = found[-1]
+        return Selection(line.algorithm, "library's tuning log", line.protocol, line.channels)
+    odd = _nccl_log.unknown(log)
+    return Selection(
+        None,
+        f"unknown: a line of the tuning log is not understood: {odd}" if odd else "unknown: no line in the tuning log",
+    )
+
+
+def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """Return what is wrong with the ranks' devices, each rank's on its host, and the remedy; nothing if they will do."""
+    vendors = {seat["vendor"] for seat in seats}
+    if len(vendors) > 1:
+        firsts = {seat["vendor"]: rank for rank, seat in reversed(list(enumerate(seats)))}
+        ranks = ", ".join(f"rank {rank} has {vendor}'s" for vendor, rank in firsts.items())
+        return f"one communicator takes devices of one vendor, and {ranks}: launch each vendor's ranks by themselves"
+    owners: dict[tuple[Any, str], list[int]] = {}
+    for rank, seat in enumerate(seats):
+        owners.setdefault((seat["node"], seat["uuid"] or seat["bus"]), []).append(rank)
+    shared = next((ranks for ranks in owners.values() if len(ranks) > 1), None)
+    if shared and not settings.share_devices:
+        seat = seats[shared[0]]
+        there = [other for other in seats if other["node"] == seat["node"]]
+        devices = len({other["uuid"] or other["bus"] for other in there})
+        names = ", ".join(map(str, shared))
+        return (
+            f"a rank needs a device of its own, and ranks {names} have device {seat['index']} [{seat['bus']}] of "
+            f"{seat['host']}, where {len(there)} ranks see {devices} device{'s' * (devices != 1)}: start fewer ranks a "
+            "node, show each its device (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), or allow it (--share-devices)"
+        )
+    return ""
+
+
+def chosen_already(environment: Mapping[str, str]) -> str:
+    """Return which variable or file forces an algorithm already, empty if none does."""
+    for name in _CHOOSING:
+        if environment.get(name):
+            return f"{name}={environment[name]} in the environment"
+    for path, lines in configuration(environment).items():
+        for line in lines:
+            if line.partition("=")[0].strip() in _CHOOSING:
+                return f"{line.strip()} in {path}"
+    return ""
+
+
+def configuration(environment: Mapping[str, str] = os.environ) -> dict[Path, list[str]]:
+    """Return the settings in the files that the library reads: NCCL_CONF_FILE, or ~/.nccl.conf, and /etc/nccl.conf.
+
+    Source: NCCL's environment variables, section "System configuration".
+    """
+    named = environment.get("NCCL_CONF_FILE")
+    found = {}
+    for path in (Path(named) if named else Path.home() / ".nccl.conf", Path("/etc/nccl.conf")):
+        with suppress(OSError, UnicodeDecodeError):
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+            found[path] = [line for line in lines if line and not line.startswith("#")]
+    return found
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables set inside, and as they were afterwards."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,18 @@
+"""RCCL on AMD devices."""
+
+from __future__ import annotations
+
+from commbench.backends._device import AMD
+from commbench.backends._xccl import Xccl
+
+
+class Backend(Xccl):
+    """RCCL. What it would run before any algorithm is chosen is turned off where algorithms are swept."""
+
+    name = "rccl"
+    vendor = AMD
+    side_paths = {
+        "RCCL_DDA_ENABLE": "0",
+        "RCCL_DIRECT_ALLGATHER_DISABLE": "1",
+        "RCCL_HIERARCHICAL_ALLGATHER": "0",
+    }
