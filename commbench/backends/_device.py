@@ -65,7 +65,7 @@ class Device(Protocol):
 
 
 def count(vendor: str) -> tuple[int, str]:
-    """Return how many devices of `vendor` CuPy sees, and why there are none, in the library's own words. Never raises."""
+    """Return how many devices of `vendor` CuPy sees, and why there are none. Never raises."""
     from importlib.util import find_spec
 
     extra = "cuda12 or cuda13" if vendor == NVIDIA else "rocm"

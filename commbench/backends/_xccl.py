@@ -16,10 +16,10 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from commbench.backends import _device, _nccl_facts, _nccl_log
-from commbench.backends._nccl_bindings import Library, LibraryError, load
+from commbench.backends._nccl_bindings import IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, Failure, Library, load
 from commbench.backends.base import (
     AUTO,
     DEFAULTS,
@@ -32,7 +32,7 @@ from commbench.backends.base import (
     Timed,
     batching,
 )
-from commbench.errors import Rejected, UsageError
+from commbench.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +55,7 @@ FUNCTIONS = {  # by MPI's names, which a collective has
 POINT_TO_POINT = ("AlltoAll", "Gather", "Scatter", "SendRecv")
 _CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
 _LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
-_REFUSED = (4, 5)  # ncclInvalidArgument, ncclInvalidUsage: nccl.h
+_REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)
 _SPINS, _NAP = 200, 50e-6  # looks at an event before a rank naps between looks, and the nap's seconds
 _NOTHING = Algorithm(AUTO, AUTO)
 _UNFORCED = ("", _NOTHING)
@@ -73,7 +73,9 @@ class Xccl:
     protocols: Sequence[str] = PROTOCOLS
     averages = True
     on_device = True
-    side_paths: Mapping[str, str] = {}  # variables that turn off what would run before any algorithm is chosen
+    side_paths: ClassVar[
+        Mapping[str, str]
+    ] = {}  # variables that turn off what would run before any algorithm is chosen
 
     @classmethod
     def probe(cls) -> Availability:
@@ -95,7 +97,7 @@ class Xccl:
         self._lib: Library | None = None
         trouble, mine = "", ""
         try:
-            devices, reason = self._count()
+            devices, reason = self.count()
             if not devices:
                 raise UsageError(reason)
             self._device = self.device(world.node_rank % devices)
@@ -111,9 +113,7 @@ class Xccl:
             raise UsageError(fault)
         assert self._lib is not None
         self._seats = [json.loads(seat) for seat in seats] if seats else []
-        self.library = (
-            f"{'RCCL' if self.vendor == _device.AMD else 'NCCL'} {_nccl_facts.version_text(self._lib.version)}"
-        )
+        self.library = self._lib.name
         self.library_file = self._lib.file
         self._comm, self._made_for = 0, _UNFORCED
         self._selected = _NOTHING
@@ -122,9 +122,11 @@ class Xccl:
         self._registered: list[Callable[[], None]] = []
         self._seen: dict[Call, Selection] = {}
         self._scratch = self._device.allocate(8)
+        self._meet: Callable[[], None] = self._no_communicator
 
     @classmethod
-    def _count(cls) -> tuple[int, str]:
+    def count(cls) -> tuple[int, str]:
+        """Return how many devices this rank sees, and why there are none."""
         return _device.count(cls.vendor)
 
     def connect(self) -> None:
@@ -132,7 +134,7 @@ class Xccl:
         trouble = ""
         try:
             self._communicate(_NOTHING)
-        except LibraryError as error:
+        except (Failure, RuntimeError) as error:
             trouble = f"{self.library} makes no communicator: {error}"
         if trouble := self._world.first_text(trouble):
             raise UsageError(trouble)
@@ -148,7 +150,7 @@ class Xccl:
         """Return every algorithm's name: which of them do not apply to a call, `refusal` says."""
         if chosen := chosen_already(os.environ):
             raise UsageError(
-                f"the sweep chooses the algorithm, but {chosen} does already: unset it, and name the algorithm by --algo"
+                f"the sweep chooses the algorithm, but {chosen} does already: unset it, and name one by --algo"
             )
         if FUNCTIONS[collective.mpi] in POINT_TO_POINT:
             return [_NOTHING]
@@ -159,11 +161,20 @@ class Xccl:
         function = FUNCTIONS[call.collective.mpi]
         if call.inplace and function in ("AlltoAll", "SendRecv"):
             return f"{self.library} has no {call.collective.title} in place"
-        capability = self._device.identity.capability
         assert self._lib is not None
         return _nccl_facts.refusal(
-            *(self.vendor, self._lib.version, function, call.algorithm.name, call.algorithm.protocol),
-            *(call.dtype, call.redop, n, self._world.nodes, self._world.node_size, None, capability),
+            self.vendor,
+            self._lib.version,
+            function,
+            call.algorithm.name,
+            call.algorithm.protocol,
+            call.dtype,
+            call.redop,
+            n,
+            self._world.nodes,
+            self._world.node_size,
+            None,  # whether there is an NVSwitch, the library knows: it refuses what needs one
+            self._device.identity.capability,
         )
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
@@ -209,8 +220,13 @@ class Xccl:
     def plan(self, call: Call, slots: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> XcclPlan:
         """Prepare `call` on each pair of buffers, registered with the communicator in use."""
         self._register()
+        row, algorithm = None, self._selected
+        if self._library.has_call_config and algorithm.name != AUTO:
+            row = _nccl_facts.row(algorithm.name, algorithm.protocol)
+        what = (call.count, call.dtype, call.redop, call.root, self._comm, self._device.stream, row)
         addresses = [(self._device.address(send), self._device.address(recv)) for send, recv in slots]
-        enqueues = [partial(self._enqueue, call, send or recv, recv or send) for send, recv in addresses]
+        # Where a rank has one buffer only, the library ignores the other address, but not a null.
+        enqueues = [self._library.prepare(self._function, s or r, r or s, *what) for s, r in addresses]
         return XcclPlan(self, call, enqueues)
 
     def barrier(self) -> Callable[[], Any]:
@@ -227,7 +243,7 @@ class Xccl:
         return {
             "library": self.library,
             "library_file": self.library_file,
-            "binding": self._library.binding,
+            "bindings": self._library.bindings,
             "choice": "per call" if self._library.has_call_config else "per communicator",
             "devices": self._seats,
             "side_paths": {name: os.environ.get(name, "") for name in self.side_paths},
@@ -250,10 +266,7 @@ class Xccl:
 
     def enqueue_barrier(self) -> None:
         """Enqueue an all-reduce of one element, which no rank's stream passes before all came."""
-        place = self._device.address(self._scratch)
-        self._check(
-            self._library.call("AllReduce", place, place, 1, "float32", "sum", 0, self._comm, self._device.stream, None)
-        )
+        self._meet()
 
     def wait(self) -> None:
         """Return when everything that was enqueued is complete; raise RuntimeError on an asynchronous error."""
@@ -275,10 +288,11 @@ class Xccl:
                 with self._logging(folder):
                     run()
                 text = "".join(file.read_text(errors="replace") for file in Path(folder).iterdir())
-        except LibraryError as error:
+        except Failure as error:
+            self._forget()
             if error.code in _REFUSED and call.algorithm.name != AUTO:
-                raise Rejected(f"{self.library}: {error}") from None
-            raise
+                raise
+            raise RuntimeError(str(error)) from None
         self._seen[call] = selection(text, FUNCTIONS[call.collective.mpi])
         return self._seen[call]
 
@@ -294,28 +308,18 @@ class Xccl:
         assert self._lib is not None
         return self._lib
 
-    def _enqueue(self, call: Call, send: int, recv: int) -> None:
-        library, algorithm = self._library, self._selected
-        row = None
-        if library.has_call_config and algorithm.name != AUTO:
-            row = _nccl_facts.row(algorithm.name, algorithm.protocol)
-        arguments = self._function, send, recv, call.count, call.dtype, call.redop, call.root
-        self._check(library.call(*arguments, self._comm, self._device.stream, row))
-
-    def _check(self, code: int) -> None:
-        """Wait for a communicator that is not yet ready for another call."""
-        while code:
-            if code != self._library.IN_PROGRESS:
-                self._broken(code)
-            sleep(_NAP)
-            code = self._library.async_error(self._comm)
-
     def _broken(self, code: int) -> None:
         """Abort a communicator that failed, so that the next cell has a new one."""
-        text = self._library.error(code, self._comm)
-        self._library.abort(self._comm)
-        self._comm, self._registered = 0, []
+        text = f"{self._library.error_text(code)}: {self._library.last_error(self._comm)}"
+        self._forget()
         raise RuntimeError(f"{self.library}: {text}")
+
+    def _forget(self) -> None:
+        """Abort the communicator; what was registered with it goes with it."""
+        comm, self._comm, self._registered = self._comm, 0, []
+        if comm:
+            with suppress(Failure):
+                self._library.abort(comm)
 
     def _communicate(self, algorithm: Algorithm) -> None:
         """Have a communicator that runs calls with `algorithm`: the one there is, or a new one in its place."""
@@ -328,10 +332,16 @@ class Xccl:
         forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
         with _environment(forced):
             self._comm = library.init_rank(world.size, unique_id, world.rank)
-            self._await_ready()
+            self.await_ready()
+            place = self._device.address(self._scratch)
+            what = (1, "float32", "sum", 0, self._comm, self._device.stream)
+            self._meet = library.prepare("AllReduce", place, place, *what)
         self._made_for = made_for
 
-    def _await_ready(self) -> None:
+    def _no_communicator(self) -> None:
+        raise RuntimeError(f"{self.library} has no communicator")
+
+    def await_ready(self) -> None:
         """Return when a communicator that is made, or connects, without blocking is ready."""
         while (code := self._library.async_error(self._comm)) == IN_PROGRESS:
             sleep(_NAP)
@@ -394,7 +404,8 @@ class XcclPlan:
         backend, device = self._backend, self._backend.device_in_use
         batch, samples = batching(method, iterations, graph)
         launch = device.capture(partial(self._enqueue_batch, 0, graph)) if graph else None
-        begins, ends = [], []
+        begins: list[Any] = []
+        ends: list[Any] = []
         backend.barrier()()
         started = perf_counter()
         for sample in range(samples):
@@ -419,6 +430,7 @@ class XcclPlan:
 
     def _run(self, slot: int) -> None:
         self._enqueues[slot]()
+        self._backend.await_ready()  # the first call of an algorithm connects in the background
         self._backend.wait()
 
     def _enqueue_batch(self, first: int, batch: int) -> None:
@@ -440,7 +452,7 @@ def selection(log: str, function: str) -> Selection:
 
 
 def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    """Return what is wrong with the ranks' devices, each rank's on its host, and the remedy; nothing if they will do."""
+    """Return what is wrong with the ranks' devices, and the remedy; nothing if they will do."""
     vendors = {seat["vendor"] for seat in seats}
     if len(vendors) > 1:
         firsts = {seat["vendor"]: rank for rank, seat in reversed(list(enumerate(seats)))}

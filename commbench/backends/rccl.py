@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from commbench.backends._device import AMD
 from commbench.backends._xccl import Xccl
 
@@ -11,7 +14,7 @@ class Backend(Xccl):
 
     name = "rccl"
     vendor = AMD
-    side_paths = {
+    side_paths: ClassVar[Mapping[str, str]] = {
         "RCCL_DDA_ENABLE": "0",
         "RCCL_DIRECT_ALLGATHER_DISABLE": "1",
         "RCCL_HIERARCHICAL_ALLGATHER": "0",

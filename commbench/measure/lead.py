@@ -94,7 +94,8 @@ def _say_first(journal: Journal, backend: Backend, collective: Collective, optio
     whose = "first entry to last exit" if facts["method"] == "clock" else f"of {_WHOSE_TIME[effort['average']]}"
     simulated = "SIMULATED: what is measured is a stand-in, and no figure below is a library's; " * backend.simulated
     lines = [
-        f"{simulated}commbench {__version__}, backend {backend_why}; {backend.library}, {backend.library_file or 'path unknown'}",
+        f"{simulated}commbench {__version__}, backend {backend_why}; {backend.library}, "
+        f"{backend.library_file or 'path unknown'}",
         f"{collective.title} on {facts['size']} rank{'s' * (facts['size'] > 1)}, "
         f"{facts['nodes']} node{'s' * (facts['nodes'] > 1)}; method {facts['method']}; time {whose}",
         "time: median of the rounds' medians; low, high: interval over rounds (launches differ by more)",

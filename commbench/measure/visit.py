@@ -261,10 +261,8 @@ class Visit:
         rejected = self._rejected or (self._selection.objection if self._selection else "")
         asked, ran, substituted = self._call.algorithm, self._selection, False
         if ran is not None and asked.name != AUTO:
-            substituted = (
-                ran.algorithm not in (None, asked.name)
-                or None not in (asked.protocol, ran.protocol)
-                and (asked.protocol != ran.protocol)
+            substituted = ran.algorithm not in (None, asked.name) or (
+                None not in (asked.protocol, ran.protocol) and (asked.protocol != ran.protocol)
             )
         failures, rejections, substitutions, wrong = self._world.total(
             bool(self._failed), bool(rejected), substituted, self._wrong
