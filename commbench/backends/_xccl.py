@@ -73,9 +73,7 @@ class Xccl:
     protocols: Sequence[str] = PROTOCOLS
     averages = True
     on_device = True
-    side_paths: ClassVar[
-        Mapping[str, str]
-    ] = {}  # variables that turn off what would run before any algorithm is chosen
+    side_paths: ClassVar[Mapping[str, str]] = {}  # what turns off paths that no algorithm is chosen for
 
     @classmethod
     def probe(cls) -> Availability:

@@ -1,4 +1,4 @@
-"""`--backend tests.nccl.fake`: the NCCL backend as it is, over the fake library that `--library` names and host memory."""
+"""`--backend tests.nccl.fake`: the NCCL backend over the fake library that `--library` names and host memory."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class HostDevice:
         return np.zeros(nbytes, np.uint8)
 
     def wrap(self, address: int, nbytes: int) -> Array:
-        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
     def address(self, array: Array) -> int:
         return int(array.ctypes.data) if array.size else 0
