@@ -19,7 +19,15 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from commbench.backends import _device, _nccl_facts, _nccl_log
-from commbench.backends._nccl_bindings import IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, Failure, Library, load
+from commbench.backends._nccl_bindings import (
+    IN_PROGRESS,
+    INVALID_ARGUMENT,
+    INVALID_USAGE,
+    SUCCESS,
+    Failure,
+    Library,
+    load,
+)
 from commbench.backends.base import (
     AUTO,
     DEFAULTS,
@@ -273,8 +281,10 @@ class Xccl:
             looks += 1
             if looks > _SPINS:
                 sleep(_NAP)
-            if looks % _SPINS == 0 and (code := self._library.async_error(self._comm)):
-                self._broken(code)
+            if looks % _SPINS == 0:
+                code = self._library.async_error(self._comm)
+                if code not in (SUCCESS, IN_PROGRESS):
+                    self._broken(code)
 
     def observe(self, call: Call, run: Callable[[], None]) -> Selection:
         """Run once and say what ran, from the tuning log; a call that was seen before is not logged again."""
@@ -308,7 +318,7 @@ class Xccl:
 
     def _broken(self, code: int) -> None:
         """Abort a communicator that failed, so that the next cell has a new one."""
-        text = f"{self._library.error_text(code)}: {self._library.last_error(self._comm)}"
+        text = ": ".join(filter(None, (self._library.error_text(code), self._library.last_error(self._comm))))
         self._forget()
         raise RuntimeError(f"{self.library}: {text}")
 

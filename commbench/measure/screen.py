@@ -54,11 +54,14 @@ _TABLE = (
 
 def print_table(records: Sequence[Record], out: TextIO) -> None:
     """Print nccl-tests' table with the algorithm's columns, group after group, then the best algorithm of each size."""
-    groups = dict.fromkeys(record.group for record in records)
-    for group in groups:
-        mine = [record for record in records if record.group == group]
-        if len(groups) > 1:
+    parts = dict.fromkeys((record.group, record.buffer) for record in records)
+    groups, buffers = (len(set(names)) for names in zip(*parts, strict=True)) if parts else (0, 0)
+    for group, buffer in parts:
+        mine = [record for record in records if (record.group, record.buffer) == (group, buffer)]
+        if groups > 1:
             print(f"# Group {group}: {mine[0].nranks} ranks ({mine[0].ranks}) on {mine[0].hosts}", file=out)
+        if buffers > 1:
+            print(f"# Memory: {buffer}", file=out)
         print(_TABLE, file=out)
         for record in mine:
             if record.status == OK:
@@ -73,7 +76,8 @@ def _row(record: Record) -> str:
     return (
         f"{record.size:12d}  {record.count:12d}  {DTYPES[record.dtype].short:>8}  {record.redop or 'none':>5}  "
         f"{-1 if record.root is None else record.root:5d}  {'in' if record.inplace else 'out':>5}  {algorithm:>24}  "
-        f"{record.protocol or '-':>8}  {number(record.time_us, 8)} {number(record.time_us_low, 8)} "
+        f"{record.protocol or record.observed_protocol or '-':>8}  "
+        f"{number(record.time_us, 8)} {number(record.time_us_low, 8)} "
         f"{number(record.time_us_high, 8)} {number(record.algbw, 7)} {number(record.busbw, 7)}  "
         f"{'N/A' if record.wrong is None else record.wrong:>6}"
     )
@@ -132,7 +136,7 @@ def print_rest(records: Sequence[Record], out: TextIO) -> None:
     cells: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
     for record in records:
         if record.status != OK:
-            cells.setdefault((record.status, record.reason, record.algorithm), set()).add((_kind(record), record.size))
+            cells.setdefault((record.status, record.reason, _name(record)), set()).add((_kind(record), record.size))
     alike: dict[tuple[str, str, frozenset[tuple[str, int]]], list[str]] = {}
     for (status, reason, algorithm), found in cells.items():
         alike.setdefault((status, reason, frozenset(found)), []).append(algorithm)

@@ -1,0 +1,192 @@
+"""The NCCL backend's whole sweep over a fake library: what was asked, what ran, what is refused, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commbench.measure.collective import REDOPS
+from tests.mpi.launch import launch
+from tests.nccl import build
+
+DOORS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv")
+
+
+def missing() -> str:
+    reason = build.missing()
+    if not reason:
+        try:
+            import nccl.bindings.nccl  # noqa: F401
+        except ImportError as error:
+            reason = f"nccl4py cannot be imported ({error}): install nccl4py"
+    return reason
+
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+@pytest.fixture(scope="session")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.build(tmp_path_factory.mktemp("new"))
+
+
+@pytest.fixture(scope="session")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.build(tmp_path_factory.mktemp("old"), old=True)
+
+
+class Run:
+    """One sweep over a fake library, which left JSON lines."""
+
+    def __init__(self, library: Path, n: int, door: str, *options: str, **environment: str) -> None:
+        command = ["--backend", "tests.nccl.fake", "--library", str(library), "--rounds", "1", "--json", *options]
+        done = launch(n, f"commbench.{door}", *command, env=environment, timeout=120)
+        self.code, self.err = done.code, done.stderr
+        self.records: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+        assert done.left == 0
+
+    def only(self, **fields: Any) -> dict[str, Any]:
+        (found,) = [r for r in self.records if all(r[name] == value for name, value in fields.items())]
+        return found
+
+
+def statuses(run: Run) -> dict[str, str]:
+    return {f"{r['algorithm']} {r['protocol']}": r["status"] for r in run.records}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_has_right_answers_at_every_rank_count(new: Path, n: int, door: str) -> None:
+    run = Run(new, n, door, "-b", "8", "-e", "4K", "-f", "16", "--inplace", "both")
+    assert run.code == 0, run.err
+    assert {r["status"] for r in run.records} <= {"ok", "not_applicable", "rejected"}, run.err
+    assert any(r["status"] == "ok" and r["wrong"] == 0 for r in run.records)
+    assert all(r["simulated"] for r in run.records)
+    assert "SIMULATED" in run.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("which", ["new", "old"])
+def test_each_algorithm_and_protocol_says_what_was_asked_and_what_ran(
+    request: pytest.FixtureRequest, which: str
+) -> None:
+    run = Run(request.getfixturevalue(which), 3, "allreduce", "-b", "1K", "-e", "1K", "--proto", "all")
+    assert run.code == 0, run.err
+    for algorithm in ("ring", "tree"):
+        for protocol in ("ll", "ll128", "simple"):
+            found = run.only(algorithm=algorithm, protocol=protocol)
+            assert (found["status"], found["observed_algorithm"], found["observed_protocol"]) == (
+                *("ok", algorithm),
+                protocol,
+            )
+            assert found["evidence"] == "library's tuning log"
+            assert found["channels"] >= 1
+    nvls = run.only(algorithm="nvls", protocol="simple")
+    assert nvls["status"] == "rejected" and "invalid" in nvls["reason"]
+    assert run.only(algorithm="nvls", protocol="ll")["status"] == "not_applicable"
+    assert run.only(algorithm="pat", protocol="simple")["status"] == "not_applicable"
+    assert run.only(algorithm="auto")["observed_algorithm"] == "ring"
+
+
+def test_an_all_gather_has_no_tree(new: Path) -> None:
+    run = Run(new, 2, "allgather", "-b", "1K", "-e", "1K", "--algo", "ring,tree")
+    assert statuses(run) == {"ring None": "ok", "tree None": "not_applicable"}
+    assert "tree" in run.only(algorithm="tree")["reason"]
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "int8", "double"])
+def test_every_reduction_of_every_type_is_right(new: Path, dtype: str) -> None:
+    run = Run(new, 3, "allreduce", "-b", "960", "-e", "960", "-d", dtype, "-o", "all", "--algo", "auto")
+    assert run.code == 0, run.err
+    assert {r["redop"]: (r["status"], r["wrong"]) for r in run.records} == dict.fromkeys(REDOPS, ("ok", 0))
+
+
+def test_what_ran_instead_is_caught(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--algo", "tree", FAKE_NCCL_SUBSTITUTE="ring")
+    assert run.code == 1
+    assert run.only(algorithm="tree")["status"] == "substituted"
+    assert run.only(algorithm="tree")["observed_algorithm"] == "ring"
+    assert run.only(algorithm="tree")["busbw"] is None
+
+
+@pytest.mark.parametrize("format", ["2.32", "2.30", "old", "rccl"])
+def test_the_log_of_every_generation_is_read(new: Path, format: str) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--algo", "tree", FAKE_NCCL_LOG=format)
+    assert run.only(algorithm="tree")["observed_algorithm"] == "tree", run.err
+
+
+def test_without_a_line_in_the_log_nothing_is_claimed(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--algo", "tree", FAKE_NCCL_LOG="none")
+    found = run.only(algorithm="tree")
+    assert (found["status"], found["observed_algorithm"]) == ("ok", None)
+    assert found["evidence"].startswith("unknown")
+
+
+def test_a_wrong_element_withdraws_the_bandwidth(new: Path) -> None:
+    for call in range(1, 30):  # whichever call is the check of the answer
+        run = Run(
+            new, 2, "allreduce", "-b", "1K", "-e", "1K", "-n", "5", "--algo", "tree", FAKE_NCCL_WRONG_AT=str(call)
+        )
+        if run.only(algorithm="tree")["status"] == "wrong":
+            assert run.code == 1
+            assert run.only(algorithm="tree")["busbw"] is None
+            return
+    pytest.fail("no wrong element was found")
+
+
+def test_an_asynchronous_error_fails_the_cell_and_the_next_has_a_new_communicator(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "-n", "3", FAKE_NCCL_ASYNC_ERROR_AT="9")
+    assert run.code == 1
+    failed = [r for r in run.records if r["status"] == "failed"]
+    assert failed and all("system error" in r["reason"] for r in failed)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_call_that_hangs_ends_the_job_with_124_and_names_the_cell(new: Path, rank: str) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "ring,tree", "-T", "3")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_HANG_AT="12", FAKE_NCCL_DEVICE_RANK=rank)
+    assert run.code == 124, run.err
+    assert "timeout" in run.err and "allreduce" in run.err
+
+
+def test_kinds_of_memory_and_graphs_are_measured_beside_one_another(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--algo", "auto", "--buffer", "all", "-G", "4", "-n", "20")
+    assert run.code == 0, run.err
+    assert {r["buffer"]: (r["status"], r["loop"], r["batch"], r["iterations"]) for r in run.records} == dict.fromkeys(
+        ("plain", "registered", "symmetric"), ("ok", "graph", 4, 5)
+    )
+
+
+def test_two_ranks_on_one_device_are_refused_unless_allowed(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "--algo", "auto")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_DEVICES="1")
+    assert run.code == 2
+    assert "ranks 0, 1 have device 0" in run.err and "--share-devices" in run.err
+    assert Run(new, 2, "allreduce", *options, "--share-devices", FAKE_NCCL_DEVICES="1").code == 0
+
+
+def test_no_device_is_said_in_one_line(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", FAKE_NCCL_DEVICES="0")
+    assert run.code == 2
+    assert run.err.count("error:") == 1
+
+
+@pytest.mark.parametrize("variable", ["NCCL_ALGO", "NCCL_PROTO"])
+def test_an_algorithm_that_the_environment_chose_is_refused(new: Path, variable: str) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", **{variable: "ring"})
+    assert run.code == 2 and f"{variable}=ring" in run.err
+
+
+def test_an_algorithm_that_a_file_chose_is_refused(new: Path, tmp_path: Path) -> None:
+    file = tmp_path / "nccl.conf"
+    file.write_text("# ours\nNCCL_ALGO=Tree\n")
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", NCCL_CONF_FILE=str(file))
+    assert run.code == 2 and f"NCCL_ALGO=Tree in {file}" in run.err
+
+
+@pytest.mark.parametrize(("file", "said"), [("/etc/hostname", "cannot load"), ("libm.so.6", "no NCCL")])
+def test_a_library_that_is_none_is_refused(new: Path, file: str, said: str) -> None:
+    run = Run(new, 1, "allreduce", "-b", "1K", "-e", "1K", "--library", file)
+    assert run.code == 2 and said in run.err
