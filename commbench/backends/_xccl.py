@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -319,6 +320,8 @@ class Xccl:
     def _broken(self, code: int) -> None:
         """Abort a communicator that failed, so that the next cell has a new one."""
         text = ": ".join(filter(None, (self._library.error_text(code), self._library.last_error(self._comm))))
+        # Other ranks may wait for this one for ever: should the deadline pass, this tells why.
+        print(f"commbench: rank {self._world.rank}: {self.library}: {text}", file=sys.stderr, flush=True)
         self._forget()
         raise RuntimeError(f"{self.library}: {text}")
 
@@ -448,7 +451,7 @@ class XcclPlan:
 
 def selection(log: str, function: str) -> Selection:
     """Return what the library's tuning log says of a call of `function`."""
-    found = [line for line in _nccl_log.parse(log) if line.function == function]
+    found = [line for line in _nccl_log.parse(log) if line.function in (None, function)]  # older ones do not name it
     if found:
         line = found[-1]
         return Selection(line.algorithm, "library's tuning log", line.protocol, line.channels)

@@ -136,11 +136,19 @@ def test_a_wrong_element_withdraws_the_bandwidth(new: Path) -> None:
     pytest.fail("no wrong element was found")
 
 
-def test_an_asynchronous_error_fails_the_cell_and_the_next_has_a_new_communicator(new: Path) -> None:
-    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "-n", "3", FAKE_NCCL_ASYNC_ERROR_AT="9")
+def test_an_asynchronous_error_alone_fails_its_cell(new: Path) -> None:
+    run = Run(new, 1, "allreduce", "-b", "1K", "-e", "1K", "-n", "3", FAKE_NCCL_ASYNC_ERROR_AT="5")
     assert run.code == 1
-    failed = [r for r in run.records if r["status"] == "failed"]
-    assert failed and all("system error" in r["reason"] for r in failed)
+    (failed,) = run.records[-1:]
+    assert failed["status"] == "failed" and "system error" in failed["reason"]
+
+
+def test_an_asynchronous_error_of_one_rank_ends_the_job_that_waits_for_it(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "ring", "-T", "3")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ASYNC_ERROR_AT="5", FAKE_NCCL_DEVICE_RANK="1")
+    assert run.code == 124
+    assert "rank 1: NCCL" in run.err and "system error" in run.err
+    assert "at allreduce ring" in run.err
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
