@@ -68,9 +68,9 @@ def count(vendor: str) -> tuple[int, str]:
     """Return how many devices of `vendor` CuPy sees, and why there are none. Never raises."""
     from importlib.util import find_spec
 
-    extra = "cuda12 or cuda13" if vendor == NVIDIA else "rocm"
     if find_spec("cupy") is None:
-        return 0, f"CuPy is not installed: pip install 'commbench[{extra}]'"
+        extra = "'commbench[cuda12]' (or cuda13)" if vendor == NVIDIA else "'commbench[rocm]'"
+        return 0, f"CuPy, which reaches {vendor} devices, is not installed: pip install {extra}"
     try:
         from cupy.cuda import runtime
 
