@@ -358,9 +358,8 @@ class _Cupy(Library):
         self._comms: dict[int, Any] = {}
 
     def init_rank(self, n: int, unique_id: bytes, rank: int) -> int:
-        signed = tuple(byte - 256 if byte > 127 else byte for byte in unique_id)  # C chars, as its get_unique_id gives
         try:
-            comm = self._module.NcclCommunicator(n, signed, rank)
+            comm = self._module.NcclCommunicator(n, unique_id, rank)
         except self._errors as error:
             raise self._failure(error.status) from None  # type: ignore[attr-defined]
         self._comms[comm.comm] = comm
@@ -432,11 +431,16 @@ def _bind_nccl4py() -> tuple[Any, ctypes.CDLL]:
 
 
 def _bind_cupy() -> tuple[Any, ctypes.CDLL]:
+    import cupy
     from cupy.cuda import nccl
 
+    if int(cupy.__version__.split(".")[0]) < 14:
+        raise ImportError("older than 14")  # took ids in another form
     if not nccl.available:
         raise ImportError("built without NCCL, or none found")
-    return nccl, ctypes.CDLL(nccl._nccl.__file__ if hasattr(nccl, "_nccl") else nccl.__file__)
+    from cupy_backends.cuda.libs import nccl as compiled
+
+    return compiled, ctypes.CDLL(compiled.__file__)  # linked to the library, whose functions are found through it
 
 
 def _mapped_file(c: ctypes.CDLL) -> str:

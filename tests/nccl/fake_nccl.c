@@ -583,9 +583,28 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int n, ncclUniqueId id, in
   return initRank(comm, n, id, rank, config && config->blocking == 0);
 }
 
-static void leave(ncclComm_t comm) {
-  MPI_Comm_free(&comm->mpi);
-  free(comm);
+/* What CuPy links to as well. */
+ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+  return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
+  (void)comms, (void)devices, (void)list;
+  return refuse(ncclInvalidUsage, "this fake has one device a process");
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config) {
+  MPI_Comm mpi;
+  (void)config;
+  MPI_Comm_split(comm->mpi, color == NCCL_SPLIT_NOCOLOR ? MPI_UNDEFINED : color, key, &mpi);
+  *part = NULL;
+  if (mpi == MPI_COMM_NULL) return ncclSuccess;
+  *part = malloc(sizeof **part);
+  **part = *comm; /* its choices too */
+  (*part)->mpi = mpi;
+  MPI_Comm_rank(mpi, &(*part)->rank);
+  MPI_Comm_size(mpi, &(*part)->size);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -594,7 +613,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  leave(comm);
+  MPI_Comm_free(&comm->mpi);
+  free(comm);
   return ncclSuccess;
 }
 

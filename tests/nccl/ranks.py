@@ -1,4 +1,7 @@
-"""One rank of a job on the fake library: `python -m tests.nccl.ranks LIBRARY TASK`; rank 0 prints what all found."""
+"""One rank of a job on the fake library: `python -m tests.nccl.ranks LIBRARY TASK [cupy]`; rank 0 prints the findings.
+
+With a third argument nccl4py is hidden, so that CuPy's module makes the calls.
+"""
 
 from __future__ import annotations
 
@@ -274,6 +277,9 @@ if __name__ == "__main__":
     tasks: dict[str, Callable[[Library], dict[str, Any]]] = {
         task.__name__: task for task in (collectives, in_place, choices, variables, log, faults, groups, memory)
     }
-    found = WORLD.gather(tasks[sys.argv[2]](load(sys.argv[1])))
+    if sys.argv[3:]:
+        sys.modules["nccl"] = None  # type: ignore[assignment]
+    lib = load(sys.argv[1])
+    found = WORLD.gather({"bindings": lib.bindings, **tasks[sys.argv[2]](lib)})
     if found:
         print(dumps(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ pytestmark = pytest.mark.mpi
 RIGHT = [6.0] * 5  # the sum of 1, 2 and 3
 
 
-def ranks(n: int, library: Path, task: str, **injected: str) -> list[dict[str, Any]]:
+def ranks(n: int, library: Path, task: str, bindings: str = "nccl4py", **injected: str) -> list[dict[str, Any]]:
     """Return what each of `n` ranks found in a task of tests/nccl/ranks.py."""
     env = {f"FAKE_NCCL_{name}": value for name, value in injected.items()}
-    done = launch(n, "tests.nccl.ranks", str(library), task, env=env)
+    hidden = [] if bindings == "nccl4py" else [bindings]
+    done = launch(n, "tests.nccl.ranks", str(library), task, *hidden, env=env)
     assert done.code == 0 and not done.left, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
+    for each in found:
+        assert each.pop("bindings").lower().startswith(bindings)
     return found
 
 
@@ -35,6 +39,19 @@ def test_an_old_library_is_right_too_and_takes_what_it_lacks_as_sends_and_receiv
     for found in ranks(n, old_fake, "collectives"):
         assert (found["config"], found["version"]) == (False, 22707)
         assert found["done"] == 10 * (3 * 5 + 6) and found["wrong"] == []
+
+
+@pytest.mark.skipif(not find_spec("cupy"), reason="no CuPy in this environment: install cupy-cuda12x")
+def test_cupy_carries_out_the_same_calls_and_passes_on_what_is_refused(old_fake: Path) -> None:
+    for found in ranks(3, old_fake, "collectives", "cupy"):
+        assert (found["config"], found["wrong"]) == (False, [])
+    for found in ranks(2, old_fake, "variables", "cupy"):
+        assert found["ring/simple"] == [[], []]
+        assert found["tree/"][1][0] == 5 and "NCCL_ALGO was set to tree." in found["tree/"][1][1]
+        assert found["warp/"][:2] == ["init", 5]
+    for found in ranks(2, old_fake, "faults", "cupy", HANG_AT="2"):
+        assert found["busy"] == [1, 0]
+    assert all(found["made"] for found in ranks(2, old_fake, "memory", "cupy"))
 
 
 def test_calls_in_place_are_right(fake: Path) -> None:
