@@ -81,14 +81,13 @@ def read_topology(text: str) -> Topology:
     """Return what `nvidia-smi topo -m` says. Columns are parted by tabs; older drivers name adapters in the table."""
     lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
     head = next((line for line in lines if re.match(r"\s*GPU0\b", line) and "Affinity" in line), "")
-    columns = [name.strip() for name in re.split(r"\t| {2,}", head.strip())]
-    devices = [name for name in columns if "Affinity" not in name and "NUMA" not in name]
+    devices = [name for name in _cells(head) if "Affinity" not in name and "NUMA" not in name]
     names = dict(re.findall(r"^\s*(NIC\d+): (\S+)", text, re.MULTILINE))
     links: dict[tuple[int, int], str] = {}
     nearest: dict[int, tuple[str, Sequence[str]]] = {}
     numa: dict[int, int] = {}
     for line in lines:
-        first, *cells = [cell.strip() for cell in re.split(r"\t| {2,}|(?<=\S) (?=X )", line.strip())]
+        first, *cells = _cells(line)
         if not re.fullmatch(r"GPU\d+", first) or len(cells) < len(devices):
             continue
         gpu, row = int(first[3:]), dict(zip(devices, cells, strict=False))
@@ -102,6 +101,12 @@ def read_topology(text: str) -> Topology:
         if affinity.isdigit():
             numa[gpu] = int(affinity)
     return Topology(links, nearest, numa)
+
+
+def _cells(line: str) -> list[str]:
+    """Return a table's cells: parted by tabs, or by spaces where a terminal or a web page made them of the tabs."""
+    cells = line.strip().split("\t") if "\t" in line else re.split(r" {2,}", line.strip())
+    return [cell.strip() for cell in cells]
 
 
 def read_rocm_smi(text: str) -> list[Gpu]:

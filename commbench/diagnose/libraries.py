@@ -71,7 +71,7 @@ def nccl(system: System) -> Check:
         else "it takes an NVIDIA GPU and its driver: nvidia-smi must list the GPU (in a container: --gpus all, --nv)"
     )
     install = "pip install 'commbench[cuda12]' (or cuda13), or give --library PATH"
-    return _collective_library("NCCL", system, files, bindings, brought, gpus, remedy, install)
+    return _collective_library("NCCL", system, files, bindings, brought, remedy, install)
 
 
 def rccl(system: System) -> Check:
@@ -86,7 +86,7 @@ def rccl(system: System) -> Check:
     )
     install = "install ROCm's rccl (it is not on PyPI), load its module, or give --library PATH"
     bindings = {"cupy.cuda.nccl": _cupy_binding(system, hip=True)}
-    return _collective_library("RCCL", system, files, bindings, "", gpus, remedy, install)
+    return _collective_library("RCCL", system, files, bindings, "", remedy, install)
 
 
 def _collective_library(
@@ -95,7 +95,6 @@ def _collective_library(
     files: Sequence[str],
     bindings: dict[str, dict[str, Any]],
     brought: str,
-    gpus: bool,
     remedy: str,
     install: str,
 ) -> Check:
@@ -145,8 +144,7 @@ def _collective_library(
         )
     if not first.get("communicator"):
         why = first.get("trouble", "no reason given")
-        if gpus:  # without a GPU that is how it should be
-            findings.append(_broken(f"{title} makes a communicator of one rank", why, remedy))
+        findings.append(_broken(f"{title} makes a communicator of one rank", why, remedy))
         return Check(f"{text}; no communicator: {why}; binding {_list(usable)}", False, remedy, facts, tuple(findings))
     if not usable:
         bind = install.partition(",")[0]
