@@ -162,7 +162,7 @@ def _wrapped(text: str, first: str, others: str) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return the report as a JSON object: machine, sections, findings."""
+    """Return the report as a JSON object: what a manifest has of the machine, sections, findings."""
     sections: dict[str, Any] = {
         section: {
             name: {"ok": check.ok, "text": check.text, "remedy": check.remedy, "facts": check.facts}
@@ -171,8 +171,8 @@ def as_json(report: Report) -> str:
         for section, checks in report.items()
     }
     found = [{"check": name, **asdict(one)} for name, one in findings(report)]
-    whole = {"version": 1, "time": manifest.now(), "machine": manifest.machine(), **sections, "findings": found}
-    return json.dumps(whole)
+    whole = {"version": 1, "time": manifest.now(), "software": manifest.machine(), "sections": sections}
+    return json.dumps({**whole, "findings": found})
 
 
 def _find(report: Report, name: str) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from commbench.diagnose.system import System
 
@@ -43,6 +44,23 @@ class Machine:
         cases = "\n".join(f"  {words!r}) cat {str(OUTPUTS / file)!r} ;;" for words, file in outputs.items())
         self.command(name, f'case "$*" in\n{cases}\n  *) echo "not known: $*" >&2; exit 2 ;;\nesac')
 
-    def system(self, patience: float = 20.0, python: str = sys.executable, **environment: str) -> System:
+    def children(self, facts: Mapping[str, str]) -> str:
+        """An interpreter whose probes, by name and arguments, print these lines; any other finds nothing."""
+        cases = "\n".join(f"  {words!r}) cat <<'END'\n{lines}\nEND\n  ;;" for words, lines in facts.items())
+        absent = """printf '{"trouble": "OSError: %s: No such file or directory"}' "$2" """
+        missing = """printf '{"trouble": "ModuleNotFoundError: No module named %s"}' "'${2:-$1}'"  """
+        return str(
+            self.command(
+                "python", f'shift 3\ncase "$*" in\n{cases}\n  communicator*) {absent} ;;\n  *) {missing} ;;\nesac'
+            )
+        )
+
+    def system(
+        self,
+        patience: float = 20.0,
+        python: str = sys.executable,
+        more: Mapping[str, str] = MappingProxyType({}),
+        **environment: str,
+    ) -> System:
         path = f"{self.bin}:/usr/bin:/bin"  # for the shell and its cat
-        return System(str(self.root), {"PATH": path, **environment}, python, patience=patience)
+        return System(str(self.root), {"PATH": path, **environment, **more}, python, patience=patience)

@@ -16,7 +16,7 @@ from tests.diagnose.machines import Machine
     ],
 )
 def test_a_variable_that_forces_an_algorithm_is_a_finding(machine: Machine, name: str) -> None:
-    found = configuration.variables(machine.system(**{name: "Ring", "NCCL_DEBUG": "INFO"}))
+    found = configuration.variables(machine.system(more={name: "Ring", "NCCL_DEBUG": "INFO"}))
     assert found.facts == {name: "Ring", "NCCL_DEBUG": "INFO"}
     (finding,) = found.findings
     assert (finding.level, finding.value) == ("forced", f"{name}=Ring in the environment")
@@ -25,7 +25,7 @@ def test_a_variable_that_forces_an_algorithm_is_a_finding(machine: Machine, name
 
 @pytest.mark.parametrize(("name", "value"), [("NCCL_DEBUG", "INFO"), ("NCCL_ALGO", ""), ("NCCL_ALGORITHMS", "Ring")])
 def test_others_are_shown_only(machine: Machine, name: str, value: str) -> None:
-    assert configuration.variables(machine.system(**{name: value})).findings == ()
+    assert configuration.variables(machine.system(more={name: value})).findings == ()
 
 
 def test_no_secret_is_shown(machine: Machine) -> None:
