@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from commbench import __version__
 from commbench.diagnose import configuration, gpus, host, libraries
 from commbench.diagnose.system import BROKEN, LEVELS, Check, Finding, System
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.streams import Patient
 from commbench.results import manifest
 
 SECTIONS: dict[str, dict[str, Callable[[System], Check]]] = {
@@ -73,12 +75,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         print(f"commbench doctor: error: {error}", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_USAGE) from None
-    report = examine(System(library=options.library))
+    report = examine(System(library=os.path.abspath(options.library) if options.library else ""))
+    output = Patient(sys.stdout)
+    sys.stdout, sys.stderr = output, Patient(sys.stderr)
     print(as_json(report) if options.json else as_text(report), flush=True)
     missing = {name: check for name in required if not (check := _find(report, name)).ok}
     for name, check in missing.items():
-        print(f"commbench doctor: error: --require {name}: {check.text}; {check.remedy}", file=sys.stderr, flush=True)
-    raise SystemExit(EXIT_FAILED if missing else EXIT_OK)
+        why = check.text if check.remedy in check.text else f"{check.text}; {check.remedy}"
+        print(f"commbench doctor: error: --require {name}: {why}", file=sys.stderr, flush=True)
+    raise SystemExit(EXIT_FAILED if missing or output.lost else EXIT_OK)
 
 
 def _leave(number: int, frame: object) -> None:

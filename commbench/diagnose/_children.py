@@ -95,6 +95,17 @@ def communicator(path: str, make: str) -> Iterator[Facts]:
     yield {"communicator": False, "trouble": reason}
 
 
+def nccl_plugins() -> Iterator[Facts]:
+    """The plugins that NCCL and RCCL load unasked, as the loader finds them under these names."""
+    for name in ("libnccl-tuner.so", "libnccl-env.so", "librccl-net.so", "libnccl-net.so", "libnccl-profiler.so"):
+        yield {"doing": f"loading {name}"}
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        yield {name: _mapped(name.partition(".so")[0]) or name}
+
+
 def nccl4py() -> Iterator[Facts]:
     """NVIDIA's own binding."""
     import nccl.core
@@ -166,4 +177,7 @@ def _mapped(stem: str) -> str:
     return min(paths, default="")
 
 
-PROBES = {probe.__name__: probe for probe in (mpi, nccl_wheels, communicator, nccl4py, cupy, torch, package, found)}
+PROBES = {
+    probe.__name__: probe
+    for probe in (mpi, nccl_wheels, communicator, nccl_plugins, nccl4py, cupy, torch, package, found)
+}

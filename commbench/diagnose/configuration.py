@@ -19,7 +19,7 @@ _FORCING = re.compile(
     r"|OMPI_MCA_coll_tuned_\w+_algorithm|OMPI_MCA_coll_tuned_dynamic_rules_filename|I_MPI_ADJUST_\w+"
 )
 _PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_PROFILER_PLUGIN")
-_CHOOSING = ("NCCL_TUNER_PLUGIN", "NCCL_ENV_PLUGIN")  # change the choice of an algorithm, or any setting
+_CHOOSING = ("TUNER", "ENV")  # change the choice of an algorithm, or any setting
 _OFF = ("", "none")
 
 
@@ -66,19 +66,21 @@ def read_settings(text: str) -> dict[str, str]:
 
 
 def plugins(system: System) -> Check:
-    """Plugins of NCCL that are asked for: a tuner changes which algorithm runs, an env plugin any setting."""
+    """Plugins of NCCL, asked for or found unasked: a tuner changes which algorithm runs, an env plugin any setting.
+
+    The library tries libnccl-tuner.so, libnccl-env.so, ... where no variable names another (src/plugin/plugin_open.cc).
+    """
     there = {name: value for name in _PLUGINS if (value := system.environment.get(name, "")).lower() not in _OFF}
-    findings = tuple(
-        Finding(
-            FORCED,
-            "no plugin changes which algorithm NCCL chooses",
-            f"{name}={there[name]}",
-            f"unset {name} ({name}=none turns it off), or name it beside the results",
-        )
-        for name in _CHOOSING
-        if name in there
-    )
-    return Check(_words(there) or "none is asked for", facts=there, findings=findings)
+    lying = {name: file for name, file in system.child("nccl_plugins").items() if name.endswith(".so")}
+    findings = []
+    for kind in _CHOOSING:
+        variable, file = f"NCCL_{kind}_PLUGIN", lying.get(f"libnccl-{kind.lower()}.so", "")
+        value = f"{variable}={there[variable]}" if variable in there else file
+        if value and system.environment.get(variable) != "none":
+            rule = "no plugin changes which algorithm NCCL chooses"
+            findings.append(Finding(FORCED, rule, value, f"set {variable}=none, or name the plugin beside the results"))
+    text = "; ".join(filter(None, (_words(there), ", ".join(lying.values()))))
+    return Check(text or "none", facts={"asked": there, "found": lying}, findings=tuple(findings))
 
 
 def _forced(settings: dict[str, str], where: str) -> tuple[Finding, ...]:

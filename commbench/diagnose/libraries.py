@@ -29,16 +29,19 @@ def mpi(system: System) -> Check:
     ours = f"{loaded['vendor']} {loaded['version']}"
     text = f"{ours}, {loaded['file'] or 'path unknown'}; mpi4py {loaded['mpi4py']}"
     launched = launch(system.environment)
-    if launchers:
-        first = launchers[0]
-        text += f"; mpirun of {first['vendor'] or 'an unknown MPI'} {first['version']}".rstrip() + f" ({first['file']})"
-        launched = launched if launched.launcher else Launch(first["vendor"], 0, 2)
-    if not launched.launcher and not launchers:
+    started = mismatch(launched, loaded["vendor"], loaded["file"])
+    if not started and not launched.launcher and not launchers:
         remedy = f"put the mpirun of {ours} into PATH, or launch by srun"
         return Check(f"{text}; no mpirun in PATH", True, remedy, facts)
-    if mismatch(launched, loaded["vendor"], loaded["file"]):
+    first = launchers[0] if launchers else {"vendor": "", "version": "", "file": "none in PATH"}
+    text += f"; mpirun of {first['vendor'] or 'an unknown MPI'} {first['version']}".rstrip() + f" ({first['file']})"
+    if "trouble" in first:
+        remedy = "mend PATH: another mpirun may stand behind it"
+        found = (_broken("the first mpirun in PATH answers", first["trouble"], remedy),)
+        return Check(f"{text}: {first['trouble']}", False, remedy, facts, found)
+    if started or mismatch(Launch(first["vendor"], 0, 2), loaded["vendor"], loaded["file"]):
         remedy = f"put the mpirun of {loaded['vendor']} first in PATH, or point MPI4PY_LIBMPI at the other's libmpi"
-        value = f"mpi4py loads {ours}, and mpirun is {launched.launcher}'s"
+        value = started or f"mpi4py loads {ours}, and mpirun is {first['vendor']}'s"
         found = (_broken("mpirun and the library that mpi4py loads are of one MPI", value, remedy),)
         return Check(f"{text}: they do not fit", False, remedy, facts, found)
     return Check(text, True, "", facts)
@@ -54,8 +57,9 @@ def _launcher(system: System, file: str) -> dict[str, str]:
     ):
         if match := re.search(pattern, answer.text, re.DOTALL):
             return {"vendor": vendor, "version": match[1]}
-    said = answer.trouble or f"it does not say: {answer.text.strip().partition(chr(10))[0]!r}"
-    return {"vendor": "", "version": "", "trouble": said}
+    if answer.trouble:
+        return {"vendor": "", "version": "", "trouble": answer.trouble}
+    return {"vendor": "", "version": "", "said": answer.text.strip().partition("\n")[0]}
 
 
 def nccl(system: System) -> Check:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from commbench.diagnose import configuration
+from commbench.diagnose.system import System
 from tests.diagnose.machines import Machine
 
 
@@ -66,4 +72,21 @@ def test_a_tuner_and_an_env_plugin_are_findings_and_others_are_shown(machine: Ma
     found = configuration.plugins(system)
     assert found.text == "NCCL_TUNER_PLUGIN=ofi NCCL_NET_PLUGIN=aws-ofi"
     assert [one.value for one in found.findings] == ["NCCL_TUNER_PLUGIN=ofi"]
-    assert configuration.plugins(machine.system()).text == "none is asked for"
+    assert configuration.plugins(machine.system()).text == "none"
+
+
+def test_a_tuner_that_the_loader_finds_is_a_finding_too(machine: Machine) -> None:
+    facts = '{"libnccl-tuner.so": "/opt/lib/libnccl-tuner.so"}\n{"libnccl-net.so": "/opt/lib/libnccl-net.so"}'
+    python = machine.children({"nccl_plugins": facts})
+    found = configuration.plugins(machine.system(python=python))
+    assert found.text == "/opt/lib/libnccl-tuner.so, /opt/lib/libnccl-net.so"
+    assert [one.value for one in found.findings] == ["/opt/lib/libnccl-tuner.so"]
+    assert configuration.plugins(machine.system(python=python, NCCL_TUNER_PLUGIN="none")).findings == ()
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler (cc) to make a library with")
+def test_the_loader_itself_is_asked_for_plugins(tmp_path: Path) -> None:
+    library = tmp_path / "libnccl-env.so"
+    subprocess.run(["cc", "-shared", "-o", str(library), "-xc", "-"], input=b"int x;", check=True)
+    system = System(environment={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert configuration.plugins(system).facts["found"]["libnccl-env.so"] == str(library)

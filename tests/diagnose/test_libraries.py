@@ -58,8 +58,15 @@ def test_the_launcher_of_this_process_counts_before_an_mpirun_in_path(machine: M
 def test_an_mpirun_that_says_nothing_known_is_named_unknown(machine: Machine) -> None:
     machine.command("mpirun", "echo hello")
     found = libraries.mpi(machine.system(python=machine.children({"mpi": MPICH})))
-    assert (found.ok, found.facts["mpirun"][0]["trouble"]) == (True, "it does not say: 'hello'")
+    assert (found.ok, found.facts["mpirun"][0]["said"]) == (True, "hello")
     assert "mpirun of an unknown MPI" in found.text
+
+
+def test_an_mpirun_that_fails_is_a_finding(machine: Machine) -> None:
+    machine.command("mpirun", "echo 'mpirun: libprrte.so.3: not found' >&2; exit 127")
+    found = libraries.mpi(machine.system(python=machine.children({"mpi": MPICH})))
+    said = "mpirun failed with exit code 127: mpirun: libprrte.so.3: not found"
+    assert (found.ok, [finding.value for finding in found.findings]) == (False, [said])
 
 
 def test_without_mpirun_the_library_is_still_there(machine: Machine) -> None:
