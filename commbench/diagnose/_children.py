@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Facts = dict[str, Any]
+_MOST_LINES = 3  # of an error: mpi4py and NumPy go on for pages
 
 
 def main(probe: str, *arguments: str) -> None:
@@ -26,7 +27,7 @@ def main(probe: str, *arguments: str) -> None:
         for facts in PROBES[probe](*arguments):
             say(facts)
     except Exception as error:
-        text = str(error).strip().partition("\n")[0]
+        text = "; ".join(str(error).strip().splitlines()[:_MOST_LINES])
         say({"trouble": f"{type(error).__name__}: {text}" if text else type(error).__name__})
 
 

@@ -121,11 +121,9 @@ def _collective_library(
     findings = [
         _broken(f"a {title} file can be loaded", f"{one['file']}: {one['trouble']}", install) for one in unloaded
     ]
-    findings += [
-        _broken(f"{name} can be imported", said["trouble"], _REINSTALL)
-        for name, said in bindings.items()
-        if not _missing(said) and not _works(said)
-    ]
+    own = bindings.get("nccl4py")  # CuPy has a check of its own
+    if own is not None and not _works(own) and not _missing("nccl", own):
+        findings.append(_broken("nccl4py can be imported", own.get("trouble", "it gave no answer"), _REINSTALL))
     if not seen:
         why = (
             f"{unloaded[0]['file']} cannot be loaded: {unloaded[0]['trouble']}"
@@ -177,9 +175,9 @@ def _cupy_binding(system: System, hip: bool) -> dict[str, Any]:
     if "version" not in said:
         return said
     if said["hip"] != hip:
-        return {"trouble": f"this CuPy is built for {'AMD' if said['hip'] else 'NVIDIA'}", "missing": True}
+        return {"trouble": f"this CuPy is built for {'AMD' if said['hip'] else 'NVIDIA'}"}
     if said.get("nccl") is None:
-        return {"trouble": said.get("nccl_trouble", "CuPy found no library for it"), "missing": True}
+        return {"trouble": said.get("nccl_trouble", "CuPy found no library for it")}
     return {"version": f"{said['version']} (library {version(said['nccl'])})", "file": said["file"]}
 
 
@@ -187,9 +185,9 @@ def _works(facts: dict[str, Any]) -> bool:
     return "version" in facts and "trouble" not in facts
 
 
-def _missing(facts: dict[str, Any]) -> bool:
+def _missing(module: str, facts: dict[str, Any]) -> bool:
     """Whether a package is not there, rather than there and broken."""
-    return bool(facts.get("missing")) or str(facts.get("trouble", "")).startswith("ModuleNotFoundError")
+    return str(facts.get("trouble", "")).startswith(f"ModuleNotFoundError: No module named {module!r}")
 
 
 def cupy(system: System) -> Check:
@@ -241,7 +239,7 @@ def _package(name: str, said: dict[str, Any], install: str) -> Check:
 def _absent(name: str, said: dict[str, Any], install: str) -> Check:
     """Return what is said of a package that is not there, or that is and cannot be imported."""
     trouble = said.get("trouble", "it gave no answer")
-    if trouble.startswith(f"ModuleNotFoundError: No module named {name!r}"):
+    if _missing(name, said):
         return Check(f"not installed: {install}", False, install, _public(said))
     found = (_broken(f"{name} can be imported", trouble, _REINSTALL),)
     return Check(f"cannot be imported: {trouble}", False, _REINSTALL, _public(said), found)
@@ -253,7 +251,7 @@ def _broken(rule: str, value: str, remedy: str) -> Finding:
 
 def _public(said: dict[str, Any]) -> dict[str, Any]:
     """Return facts without the notes on how they were got."""
-    return {name: value for name, value in said.items() if name not in ("doing", "crash", "missing")}
+    return {name: value for name, value in said.items() if name not in ("doing", "crash")}
 
 
 def _list(names: Sequence[str]) -> str:

@@ -143,11 +143,13 @@ class System:
         for line in text.splitlines():
             with suppress(ValueError):
                 facts |= json.loads(line)
-        if "trouble" in facts or code == 0:
+        if "trouble" in facts or (facts and code == 0):
             return facts
         *_, last = ["", *errors.strip().splitlines()]
         if code is None:
             said = f"did not end within {seconds:g} s"
+        elif code == 0:
+            said = "ended without an answer"
         elif code < 0:
             said = f"crashed ({_signal_name(-code)})"
         else:

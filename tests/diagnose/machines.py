@@ -49,11 +49,8 @@ class Machine:
         cases = "\n".join(f"  {words!r}) cat <<'END'\n{lines}\nEND\n  ;;" for words, lines in facts.items())
         absent = """printf '{"trouble": "OSError: %s: No such file or directory"}' "$2" """
         missing = """printf '{"trouble": "ModuleNotFoundError: No module named %s"}' "'${2:-$1}'"  """
-        return str(
-            self.command(
-                "python", f'shift 3\ncase "$*" in\n{cases}\n  communicator*) {absent} ;;\n  *) {missing} ;;\nesac'
-            )
-        )
+        others = f"  communicator*) {absent} ;;\n  nccl4py) set nccl; {missing} ;;\n  *) {missing} ;;"
+        return str(self.command("python", f'shift 3\ncase "$*" in\n{cases}\n{others}\nesac'))
 
     def system(
         self,

@@ -109,6 +109,13 @@ def test_the_librarys_own_reason_is_quoted(machine: Machine) -> None:
     ).remedy  # fmt: skip
 
 
+def test_a_binding_that_is_there_and_does_not_import_is_a_finding(machine: Machine) -> None:
+    said = "ModuleNotFoundError: No module named 'cuda'"
+    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL), "nccl4py": f'{{"trouble": "{said}"}}'}
+    found = libraries.nccl(machine.system(python=machine.children(facts)))
+    assert (found.ok, [one.value for one in found.findings]) == (False, [said])
+
+
 def test_two_versions_of_one_library_are_a_finding(machine: Machine) -> None:
     facts = {
         "nccl_wheels": WHEELS,

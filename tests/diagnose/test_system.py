@@ -51,7 +51,8 @@ PACKAGES = {
     "hanging": ("import time; time.sleep(60)", "it did not end within 3 s"),
     "leaving": ("import os; os._exit(7)", "it ended with exit code 7"),
     "unlucky": ("raise ImportError('libx.so.3: cannot open shared object file\\nmore')",
-                "ImportError: libx.so.3: cannot open shared object file"),
+                "ImportError: libx.so.3: cannot open shared object file; more"),
+    "silent": ("import os; os._exit(0)", "it ended without an answer"),
     "strange": ("raise SystemExit('no')", "it ended with exit code 1: no"),
 }  # fmt: skip
 
