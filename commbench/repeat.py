@@ -43,6 +43,7 @@ from commbench.units import parse_number, parse_whole
 
 SET = "repeat.json"
 ENDED = (EXIT_OK, EXIT_FAILED, EXIT_TIMEOUT)  # a launch with another exit code did not come to its end
+NOT_MEASURING = {"repeat", "doctor"}  # doors that leave no results
 HALVES = 8  # launches from which on halves can be told apart
 PATIENCE = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, None))
 
@@ -106,13 +107,13 @@ class Plan:
 
 def check_command(words: Sequence[str], what: str) -> list[str]:
     """Return a command that a folder can be appended to; raise UsageError for any other."""
-    known = doors().keys() - {"repeat"}
+    known = doors().keys() - NOT_MEASURING
     text = shlex.join(words)
     if not words:
         raise UsageError(f"{what} is missing: put it behind -- (mpirun -n 4 python -m commbench.allreduce ...)")
     modules = [after.partition("commbench.")[2] for word, after in pairwise(words) if word == "-m"]
     scripts = [a for word, a in pairwise(words) if Path(word).name == "commbench"]
-    if not known & {*modules, *scripts} or "repeat" in modules + scripts:
+    if not known & {*modules, *scripts} or NOT_MEASURING & {*modules, *scripts}:
         raise UsageError(
             f"{what} runs a door of commbench (python -m commbench.NAME, with NAME one of {', '.join(sorted(known))}), "
             f"in words of its own rather than inside a shell's; this one does not: {text}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from commbench import errors
+from commbench import doctor, errors
 from commbench.__main__ import doors
 from commbench.allreduce import ALLREDUCE
 from commbench.backends import _algorithms
@@ -158,6 +158,12 @@ def test_the_doors_are_those_that_there_are() -> None:
     others = set(re.findall(r"`(\w+)`", HEADING.split(text.partition("# Doors\n")[2])[0])) & set(doors()) - table
     assert table | others == set(doors())
     assert table == {name for name in doors() if hasattr(import_module(f"commbench.{name}"), name.upper())}
+
+
+def test_the_checks_are_those_of_the_doctor() -> None:
+    table = [(code(name), required == "yes") for name, required, _ in rows("docs/doctor.md", "Checks")]
+    names = [name for checks in doctor.SECTIONS.values() for name in checks]
+    assert table == [(name, name in doctor.REQUIRABLE) for name in names]
 
 
 def test_the_names_of_algorithms_are_those_in_use() -> None:

@@ -22,6 +22,7 @@ FLOORS = {
     "topology": 1,
     "model": 1,
     "backends": 2,
+    "diagnose": 2,
     "recommend": 2,
     "attribution": 2,
     "measure": 3,
@@ -40,7 +41,7 @@ HEAVY = {"numpy", "mpi4py", "torch", "cupy", "llvmlite", "numba", "pandas", "mat
 
 def not_at_import(room: str, floor: int) -> set[str]:
     """The packages that a file of this room may import inside functions only."""
-    if floor == DOORS or room in {"commbench", "cgroup", "errors", "units"}:
+    if floor == DOORS or room in {"commbench", "cgroup", "diagnose", "errors", "units"}:
         return HEAVY
     # Every measuring rank pays for what it loads, and reading results takes no MPI.
     if room in {"backends", "measure"}:
@@ -200,6 +201,11 @@ REFUSED = [
         "commbench/allreduce.py",
         "class A:\n    import numpy as np",
         "commbench/allreduce.py (floor 5) imports numpy outside a function, line 2",
+    ),
+    (
+        "commbench/diagnose/x.py",
+        "import mpi4py",
+        "commbench/diagnose/x.py (floor 2) imports mpi4py outside a function, line 1",
     ),
     (
         "commbench/__init__.py",

@@ -179,6 +179,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--", "bash", "-c", "python -m commbench.allreduce"], "in words of its own rather than inside a shell's"),
     (["--", "python", "-m", "commbench.alreduce"], "NAME one of allgather, allreduce"),
     (["--", "python", "-m", "commbench.repeat", "--", *DOOR], "the command runs a door of commbench"),
+    (["--", "python", "-m", "commbench.doctor"], "the command runs a door of commbench"),
     (["--", *DOOR, "--out", "x"], "leave --out out of it"),
     (["--", *DOOR, "--out=x"], "leave --out=x out of it"),
     (["--", *DOOR, "--resume"], "leave --resume out of it"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def environment() -> dict[str, str]:
+def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables that change what a communication library does."""
     return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET)
+        name: value for name, value in sorted(variables.items()) if name.startswith(_PREFIXES) and not is_secret(name)
     }
+
+
+def is_secret(name: str) -> bool:
+    """Say whether a setting of this name may hold a secret, so that its value is never kept or shown."""
+    return any(word in name.upper() for word in _SECRET)
 
 
 def _version(package: str) -> str:
