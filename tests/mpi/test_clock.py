@@ -70,7 +70,7 @@ def test_a_rank_that_is_late_is_named_with_how_much() -> None:
     records = check(done, 2)
     skip_where_clocks_are_vague(records)
     (said,) = [line for line in done.stderr.splitlines() if "is late" in line]
-    assert said.startswith("# rank 1 of group all is late: it arrives ")
+    assert said.startswith("# rank 1 is late: it arrives ")
     late = median(record["arrival_skew_us"][1] for record in records)
     assert 0.75 * LATE * 1e6 <= late <= 5 * LATE * 1e6
     # Rank 0 had to wait for it, and the time is from the first entry on.
