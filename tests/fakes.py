@@ -68,6 +68,18 @@ class FakeWorld:
         self._control()
         return text
 
+    def elementwise(self, values: Array, how: str) -> Array:
+        self._control()
+        return values
+
+    def gather_numbers(self, number: float) -> list[float]:
+        self._control()
+        return [number]
+
+    def command(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        self._control()
+        return numbers
+
     def hand_over(self, value: Any, giver: int) -> Any:
         self._control()
         assert giver == 0

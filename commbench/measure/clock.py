@@ -4,25 +4,31 @@ Ranks of a node share its clock. Between nodes, the first rank of each learns it
 one, up a binomial tree, by ping-pong: the reply of the fastest round trip was sent half a round trip ago, give or take
 half of it. That is the error, and errors add up along the tree. A second measurement, some time later, gives the
 slope as well; what was foretold then, and what is measured, narrow each other. (Hunold and Carpen-Amarie,
-"Hierarchical Clock Synchronization in MPI", CLUSTER 2018: HCA2.)
+"Hierarchical Clock Synchronization in MPI", CLUSTER 2018: HCA2.) Slopes change with temperature: a slope is that of the
+last half minute, and is trusted to within `WANDER`.
 """
 
 from __future__ import annotations
 
-import gc
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import CLOCK_MONOTONIC_RAW, clock_gettime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.backends.world import World
+from commbench.measure.timing import without_gc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PING_PONGS = 20
 STEADY = 0.5  # seconds between two measurements from which on their slope is used
+BASELINE = 30.0  # seconds that a slope is taken over, or since the reading before the last if that is longer
 DRIFT = 500e-6  # what two clocks may drift apart while their slope is unknown, a second a second: what NTP can mend
+# What two clocks may drift apart beside that slope: quartz without an oven changes by about 1 ppm a degree (D. Hart,
+# ntp.org questions, February 2012), and a machine's temperature by less than a degree in half a minute.
+WANDER = 1e-6
 _TAG = 77
 
 # Seconds on this node's clock, which its processes share. The raw one: it is not slewed, so that its slope lasts.
@@ -50,8 +56,9 @@ class Clock:
         self._nodes = world.comm.Split(0 if own else self._mpi.UNDEFINED, node)  # one rank of each clock
         self._own = own
         self._room = np.zeros(2)
-        self._first = self._last = Reading(0.0, 0.0, 0.0)
-        self._slope = 1.0
+        self._readings: deque[Reading] = deque()  # those of the last BASELINE, and the one before
+        self._last = Reading(0.0, 0.0, 0.0)  # until the first refresh, below
+        self._slope, self._drift = 1.0, DRIFT  # the drift that the slope leaves, at most
         self.refresh()
 
     def refresh(self) -> None:
@@ -59,8 +66,8 @@ class Clock:
         if self._own:
             self._measure()
         if clock_per_node:
-            numbers = self._world.share_on_node((self._first, self._last, self._slope))
-            self._first, self._last, self._slope = Reading(*numbers[0]), Reading(*numbers[1]), numbers[2]
+            last, self._slope, self._drift = self._world.share_on_node((self._last, self._slope, self._drift))
+            self._last = Reading(*last)
 
     def common(self, local: Any) -> Any:
         """Return the common time of `local` (seconds, a number or an array)."""
@@ -76,29 +83,18 @@ class Clock:
         return self._error_at(now())
 
     def _error_at(self, local: float) -> float:
-        if self._last.error == 0.0:  # the common clock itself
-            return 0.0
-        drift = self._slope_error if self._steady else DRIFT
-        return self._last.error + drift * (local - self._last.local)
+        return self._last.error + self._drift * (local - self._last.local)
 
     def close(self) -> None:
         if self._own:
             self._nodes.Free()
-
-    @property
-    def _steady(self) -> bool:
-        return self._last.local - self._first.local >= STEADY
-
-    @property
-    def _slope_error(self) -> float:
-        return (self._first.error + self._last.error) / (self._last.local - self._first.local)
 
     def _measure(self) -> None:
         """Learn from the parent in the tree, then teach the children; the root's clock is the common one."""
         rank, size = self._nodes.Get_rank(), self._nodes.Get_size()
         if rank == 0:
             moment = now()
-            self._last = Reading(moment, moment, 0.0)
+            self._last, self._drift = Reading(moment, moment, 0.0), 0.0
         else:
             self._keep(self._learn(rank ^ (1 << (rank.bit_length() - 1))))
         bit = 1
@@ -130,19 +126,23 @@ class Clock:
 
     def _keep(self, reading: Reading) -> None:
         """Take a reading in: it and what was foretold are each right within their errors, so the truth is in both."""
-        if self._first.local != 0.0:
+        if self._readings:
             foretold, off = self.common(reading.local), self._error_at(reading.local)
             low = max(foretold - off, reading.common - reading.error)
             high = min(foretold + off, reading.common + reading.error)
             if low <= high:
                 reading = Reading(reading.local, (low + high) / 2, (high - low) / 2)
             else:  # a clock was set, or its speed changed: begin anew
-                self._first, self._slope = reading, 1.0
-        else:
-            self._first = reading
-        self._last = reading
-        if self._steady:
-            self._slope = (reading.common - self._first.common) / (reading.local - self._first.local)
+                self._readings.clear()
+        self._readings.append(reading)
+        while len(self._readings) > 1 and reading.local - self._readings[1].local >= BASELINE:
+            self._readings.popleft()
+        first, self._last = self._readings[0], reading
+        span = reading.local - first.local
+        self._slope, self._drift = 1.0, DRIFT
+        if span >= STEADY:
+            self._slope = (reading.common - first.common) / span
+            self._drift = (first.error + reading.error) / span + WANDER
 
 
 class Laps(NamedTuple):
@@ -165,16 +165,11 @@ def laps(clock: Clock, runs: Sequence[Callable[[], Any]], start: float, window: 
     entries, exits = np.empty(iterations), np.empty(iterations)
     cycle = [runs[i % len(runs)] for i in range(iterations)]
     starts = [clock.local(start + i * window) for i in range(iterations)]
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with without_gc():
         for i, run in enumerate(cycle):
             wait_until(starts[i])
             entries[i] = now()
             run()
             exits[i] = now()
-    finally:
-        if collecting:
-            gc.enable()
     due = start + window * np.arange(iterations)
     return Laps(clock.common(entries) - due, clock.common(exits) - due)

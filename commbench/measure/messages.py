@@ -7,15 +7,15 @@ timed messages. One rank of a cell keeps the time and says how many messages the
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from commbench.backends.world import World
+from commbench.measure.effort import FEWEST_ITERATIONS, fitting
+from commbench.measure.timing import without_gc
 from commbench.measure.tournament import ALLREDUCE, INCAST, PINGPONG, Duty
 from commbench.measure.visit import summary
 from commbench.results.status import OK, WRONG
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LATENCY_SECONDS, BANDWIDTH_SECONDS = 0.02, 0.05  # of timed messages that a visit aims at
-FEWEST, MOST = 3, 1000  # messages of a visit
 WINDOW, ROOM = 8, 64 << 20  # messages on their way at once, and the bytes that a receiver has for them
 KEPT_SAMPLES = 16  # of a visit: there are thousands of pairs
 _PERIOD = 1021
@@ -45,7 +44,7 @@ class Messages:
     def visit(self, duty: Duty, number: int) -> dict[str, Any] | None:
         """Do this rank's part of a cell in round `number`; return what the journal keeps, on the rank that timed it."""
         begin = perf_counter()
-        with _without_gc():
+        with without_gc():
             if duty.kind == PINGPONG:
                 samples, wrong = self._pingpong(duty, number)
             elif duty.kind == ALLREDUCE:
@@ -79,7 +78,7 @@ class Messages:
             self._round_trips(peer, send, recv, 1)  # the first message of a pair may make its connection
             wrong = np.count_nonzero(recv != answer)
             (once,) = self._round_trips(peer, send, recv, 1)
-            count = self._tell([peer], self._iterations or _fitting(once, LATENCY_SECONDS))[0]
+            count = self._tell([peer], self._iterations or fitting(once, LATENCY_SECONDS))[0]
             recv[:] = ~answer
             samples = [taken / 2 for taken in self._round_trips(peer, send, recv, count)]
             return samples, int(wrong + np.count_nonzero(recv != answer)) + self._hear(peer)[0]
@@ -189,8 +188,8 @@ class Messages:
 
     def _shape(self, duty: Duty, once: float) -> tuple[int, int]:
         """Return how many windows of how many messages there should be, when a message takes `once` seconds."""
-        count = self._iterations or _fitting(once, BANDWIDTH_SECONDS)
-        width = max(1, min(window(duty), count // FEWEST))
+        count = self._iterations or fitting(once, BANDWIDTH_SECONDS)
+        width = max(1, min(window(duty), count // FEWEST_ITERATIONS))
         return -(-count // width), width
 
     def _slots(self, duty: Duty, senders: Sequence[int], width: int) -> list[NDArray[Any]]:
@@ -227,7 +226,7 @@ class Messages:
         wrong = np.count_nonzero(recv != answer)
         start = perf_counter()
         comm.Allreduce(send, recv)
-        shape = np.array([self._iterations or _fitting(perf_counter() - start, BANDWIDTH_SECONDS)])
+        shape = np.array([self._iterations or fitting(perf_counter() - start, BANDWIDTH_SECONDS)])
         comm.Bcast(shape)
         recv[:] = -1
         taken = np.empty(int(shape[0]))
@@ -268,18 +267,3 @@ def pattern(rank: int, number: int, size: int) -> NDArray[Any]:
     seed = np.random.SeedSequence([rank, number])
     sequence = np.frombuffer(np.random.Generator(np.random.PCG64(seed)).bytes(min(size, _PERIOD)), dtype=np.uint8)
     return np.resize(sequence, size)
-
-
-def _fitting(once: float, seconds: float) -> int:
-    return max(FEWEST, min(MOST, int(seconds / once)))
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

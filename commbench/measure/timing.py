@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -27,14 +28,21 @@ def durations(
     import numpy as np
 
     cycle = [runs[i % len(runs)] for i in range(iterations)]
+    with without_gc():
+        stamps = _with_barrier(cycle, barrier) if method == "barrier" else _back_to_back(cycle, barrier)
+    return np.array(stamps)
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Keep Python's garbage collector, which would stop a rank now and then, from running in the body."""
     collecting = gc.isenabled()
     gc.disable()
     try:
-        stamps = _with_barrier(cycle, barrier) if method == "barrier" else _back_to_back(cycle, barrier)
+        yield
     finally:
         if collecting:
             gc.enable()
-    return np.array(stamps)
 
 
 def _with_barrier(cycle: Sequence[Callable[[], Any]], barrier: Callable[[], Any]) -> list[float]:

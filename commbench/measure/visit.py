@@ -1,6 +1,9 @@
 """One visit of one cell: the answer checked, the loop timed, the answer checked again.
 
-All ranks make a visit together. An error on one is kept until all agree on it, so that the ranks stay in step.
+All ranks make a visit together. An error on one is kept until all agree on it, so that the ranks stay in step: after
+the timed loop, and in a cell's first visit before it too. In later visits a rank that cannot begin ends the job, since
+agreeing before each timed loop would cost every visit a collective of control traffic for what all ranks could do
+before.
 """
 
 from __future__ import annotations
@@ -82,7 +85,11 @@ class Visit:
         if self._fresh:
             self._agree(kept)
         elif plan is None:  # all ranks could do this before: the others are on their way into the timed loop
-            raise RuntimeError(f"a visit failed to begin: {self._failed or self._rejected}")
+            raise RuntimeError(
+                f"a cell that ran before must be able to begin again, and on rank {self._world.rank} it was not: "
+                f"{self._failed or self._rejected}; --resume goes on with what is on disk, and smaller sizes (-e) or "
+                "fewer ranks a node need less memory"
+            )
         if kept["status"] == OK and plan is not None:  # it is not None on any rank
             self._pace = self._guard(partial(self._get_ready, plan), 0.0)
             iterations = iterations or self._fitting(self._pace, seconds)
@@ -100,14 +107,19 @@ class Visit:
         return kept | {"seconds": round(perf_counter() - begin, 6)}
 
     def _guard(self, work: Callable[[], T], otherwise: T) -> T:
-        """Return what `work` gives, run with the cell's algorithm; an error is kept for `_agree`, not raised."""
+        """Return what `work` gives, run with the cell's algorithm; an error is kept for `_agree`, not raised.
+
+        Only the first error is kept: what comes after it may be its consequence.
+        """
         try:
             with self._backend.using(self._call.collective, self._call.algorithm):
                 return work()
-        except Rejected as error:
-            self._rejected = str(error)
         except Exception as error:
-            self._failed = f"{type(error).__name__}: {error}"
+            if not (self._failed or self._rejected):
+                if isinstance(error, Rejected):
+                    self._rejected = str(error)
+                else:
+                    self._failed = f"{type(error).__name__}: {error}"
         return otherwise
 
     def _begin(self, began: float, kept: dict[str, Any]) -> Plan:
@@ -210,37 +222,38 @@ class Visit:
         """Return each iteration's seconds from first entry to last exit, and keep the ranks' skews, on rank 0.
 
         An iteration that a rank began late, since the one before was not over, is discarded on all ranks. Where most
-        are, and the window was too short for what they took, it is tried anew, longer; a rank that is late however long
-        it is, is a finding.
+        are, and the window was too short for what they took, it is tried anew, longer. Where most still are, all are
+        kept: a rank that is late however long the window is, is a finding.
         """
         world = self._world
         clock.refresh()
-        window = WINDOW_SLACK + 2 * world.elementwise(np.array([self._pace]), "max")[0]
-        for _ in range(WINDOW_TRIES):
+        window = needed = WINDOW_SLACK + 2 * world.elementwise(np.array([self._pace]), "max")[0]
+        for attempt in range(WINDOW_TRIES):
+            if attempt:
+                window = min(needed, WINDOW_GROWTH * window)
+                iterations = self._effort.iterations or fitting(window, seconds)
             (start,) = world.command((int((clock.common(clocks.now()) + WINDOW_LEAD) * 1e9),))
             none = Laps(np.zeros(iterations), np.zeros(iterations))
             mine = self._guard(partial(laps, clock, plan.runs, start / 1e9, window, iterations), none)
-            entry, exit_ = world.elementwise(mine.entries, "min"), world.elementwise(mine.exits, "max")
-            latest = world.elementwise(mine.entries, "max")
-            good = latest <= LATE_START + 2 * clock.error
-            needed = WINDOW_SLACK + 2 * float(np.median(exit_ - entry))
-            if np.count_nonzero(world.elementwise(good.astype(float), "min")) * 2 >= iterations or needed <= window:
+            entry = world.elementwise(mine.entries, "min")
+            times = world.elementwise(mine.exits, "max") - entry
+            # Entries are told from when each rank's own clock says that it is due: no error of the clocks is in them.
+            good = world.elementwise(mine.entries, "max") <= LATE_START
+            enough = 2 * np.count_nonzero(good) >= len(times)
+            needed = WINDOW_SLACK + 2 * float(np.median(times))
+            if enough or needed <= window:
                 break
-            window = min(needed, WINDOW_GROWTH * window)
-            iterations = self._effort.iterations or fitting(window, seconds)
-        good = world.elementwise(good.astype(float), "min") > 0
         arrivals = world.gather_numbers(float(np.median(mine.entries - entry)))
         first_exit = world.elementwise(mine.exits, "min")
         exits = world.gather_numbers(float(np.median(mine.exits - first_exit)))
         (error,) = world.elementwise(np.array([clock.error]), "max")
-        self._last = (iterations - 1) % len(self._slots)
+        self._last = (len(times) - 1) % len(self._slots)
         kept |= {"loop": timing.PLAIN, "batch": 1, "pace_us": round(window * 1e6, 3)}
         kept["arrival_skew_us"] = [round(seconds * 1e6, 3) for seconds in arrivals]
         kept["exit_skew_us"] = [round(seconds * 1e6, 3) for seconds in exits]
-        kept["skew_error_us"] = round(float(error) * 1e6, 3)
-        kept["late_starts"] = int(iterations - np.count_nonzero(good))
-        times = exit_ - entry
-        return times[good] if good.any() else times
+        kept["skew_error_us"] = round(2 * float(error) * 1e6, 3)  # a skew compares two ranks, each off by so much
+        kept["late_starts"] = int(len(times) - np.count_nonzero(good))
+        return times[good] if enough else times
 
     def _run_as_timed(self, plan: Plan) -> None:
         """Carry the collective out once on the first slot, by the very loop that was timed."""
@@ -269,7 +282,7 @@ class Visit:
         )
         kept |= {"status": OK, "reason": "", "wrong": wrong if self._effort.check else None}
         if failures or rejections:
-            reason = self._world.first_text(self._failed or rejected)
+            reason = self._world.first_text(self._failed if failures else rejected)
             kept |= {"status": FAILED if failures else REJECTED, "reason": reason, "wrong": None}
             self._selection = Selection(None, "none: the cell did not run as asked")
         elif substitutions:

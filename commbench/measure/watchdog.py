@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from commbench.backends.world import World
 from commbench.errors import EXIT_TIMEOUT
@@ -44,7 +44,16 @@ BETWEEN, SETUP, RESTING = -1, -2, -3
 SETUP_SECONDS = 60.0
 _STAGES = {BETWEEN: "between two visits", SETUP: "at the start or the end", RESTING: "while printing"}
 
-Report = dict[int, str]  # rank: where it stands, empty for a rank that did not answer
+
+class Standing(NamedTuple):
+    """Where a rank stands, empty for one that did not answer, and what it is at."""
+
+    place: str
+    cell: int
+    number: int
+
+
+Report = dict[int, Standing]  # by rank
 
 
 class Guide(Protocol):
@@ -127,12 +136,12 @@ class Watchdog:
         self._listen(self._nap + 0.5)
         reports = self._board.reports()
         if self._line:
-            if self._world.rank == min((rank for rank, place in reports.items() if place), default=-1):
+            if self._world.rank == min((rank for rank, stands in reports.items() if stands.place), default=-1):
                 self._line.say(reports)
             self._listen(self._nap + 0.5)
             reports |= self._line.gathered()
         hearers = self._line.hearers if self._line else reports.keys()
-        alive = [rank for rank, place in reports.items() if place]
+        alive = [rank for rank, stands in reports.items() if stands.place]
         # Where no hearer is alive, each node speaks for itself.
         if self._world.rank == min((rank for rank in alive if rank in hearers), default=min(alive)):
             self._speak(reports)
@@ -141,12 +150,13 @@ class Watchdog:
 
     def _speak(self, reports: Report) -> None:
         """Write the record and the message."""
-        cell, number = self._board.visit()
+        cell, number = visit_of(reports)
         known = self._guide if cell >= 0 else None
         concerned = known.concerned(cell) if known else range(self._world.size)
         where = known.describe(cell) if known else _STAGES.get(cell, "")
         limit = max(self._timeout, SETUP_SECONDS) if cell == SETUP else self._timeout
-        reason = f"no progress in {limit:g} s: {culprits(reports, concerned)}"
+        places = {rank: stands.place for rank, stands in reports.items()}
+        reason = f"no progress in {limit:g} s: {culprits(places, concerned)}"
         with suppress(Exception):  # whatever the disk says
             if known:
                 known.record(cell, number, reason)
@@ -171,6 +181,12 @@ class Watchdog:
             places.append(f"{code.co_name} ({os.path.basename(code.co_filename)}:{frame.f_lineno})")
             frame = frame.f_back
         return " in ".join(places) or "an unknown place"
+
+
+def visit_of(reports: Report) -> tuple[int, int]:
+    """Return the cell and round that most ranks are at: between two visits most have ended theirs, and do not count."""
+    visits = Counter((stands.cell, stands.number) for stands in reports.values())
+    return max(visits, key=lambda visit: (visit[0] >= 0, visits[visit]))
 
 
 def culprits(reports: Mapping[int, str], concerned: Sequence[int]) -> str:
@@ -242,12 +258,6 @@ class Board:
         """Note what this rank is at. An answer stands: the main thread may go on after a roll call, too late."""
         _VISIT.pack_into(self._memory, self._start, self._rank, cell, number)
 
-    def visit(self) -> tuple[int, int]:
-        """Return the cell and round that most of this node's ranks are at."""
-        rows = (_FIELDS.unpack_from(self._memory, _HEADER + i * _ROW) for i in range(self._ranks))
-        visits = Counter((cell, number) for _, cell, number, _ in rows)
-        return max(visits, key=lambda visit: (visit[0] >= 0, visits[visit]))
-
     def called(self) -> bool:
         """Whether somebody on this node called the roll."""
         return self._memory[0] != 0
@@ -264,13 +274,13 @@ class Board:
         struct.pack_into("q", self._memory, self._start + _VISIT.size, 1)
 
     def reports(self) -> Report:
-        """Return where this node's ranks stand; empty for those that did not answer."""
+        """Return where this node's ranks stand."""
         found = {}
         for i in range(self._ranks):
             start = _HEADER + i * _ROW
-            rank, _, _, answered = _FIELDS.unpack_from(self._memory, start)
+            rank, cell, number, answered = _FIELDS.unpack_from(self._memory, start)
             text = self._memory[start + _FIELDS.size : start + _ROW].rstrip(b"\0").decode(errors="replace")
-            found[rank] = text if answered else ""
+            found[rank] = Standing(text if answered else "", cell, number)
         return found
 
     def close(self) -> None:
@@ -336,7 +346,10 @@ class Line:
                 message = json.loads(text)
                 if message["token"] == self._token:
                     self._woken = True
-                    self._received |= {int(rank): str(place) for rank, place in message["report"]}
+                    self._received |= {
+                        int(rank): Standing(str(place), int(cell), int(number))
+                        for rank, (place, cell, number) in message["report"]
+                    }
             except BlockingIOError:
                 break
             except (OSError, ValueError, KeyError, TypeError):

@@ -71,7 +71,7 @@ class Record:
     exit_skew_us: list[float] | None
     skew_error_us: float | None
     drift: float | None  # by which fraction the rounds changed from their first half to the second, where they did
-    late_starts: int | None  # iterations that were discarded, since a rank was not ready
+    late_starts: int | None  # iterations that some rank began late
     wrong: int | None  # elements, over all checks and ranks; None: not checked
     calls: int  # library calls for one collective: above 1 where it went in chunks
     simulated: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import random
 import threading
@@ -20,6 +21,9 @@ LOOK = 50e-9  # seconds that a look at the clock takes
 Way = Callable[[random.Random, int, int], float]  # seconds of a message, from one rank to another
 
 
+Bend = Callable[[float], float]  # seconds that a clock has gained beside its drift, after so many of true time
+
+
 def even(chance: random.Random, source: int, dest: int) -> float:
     return chance.uniform(1e-6, 3e-6) + (1e-3 if chance.random() < 0.2 else 0.0)
 
@@ -34,6 +38,7 @@ class Cluster:
 
     def __init__(self, nodes: Sequence[int], clocks: Sequence[tuple[float, float]], way: Way = even) -> None:
         self.nodes, self.clocks, self.way = nodes, clocks, way
+        self.bends: dict[int, Bend] = {}  # by node
         self.elapsed = [0.0] * len(nodes)  # seconds of true time, by rank
         self.chances = [random.Random(f"clock/{rank}") for rank in range(len(nodes))]
         self.mail: dict[tuple[int, int], queue.Queue[tuple[float, Any]]] = {
@@ -48,7 +53,8 @@ class Cluster:
 
     def shows(self, node: int, elapsed: float) -> float:
         offset, drift = self.clocks[node]
-        return 1000.0 + offset + elapsed * (1 + drift)
+        bend = self.bends[node](elapsed) if node in self.bends else 0.0
+        return 1000.0 + offset + elapsed * (1 + drift) + bend
 
     def truth(self) -> float:
         """What the common clock shows at this rank's moment."""
@@ -265,6 +271,37 @@ def test_a_clock_that_was_set_is_learned_anew(monkeypatch: pytest.MonkeyPatch) -
 
     off, error = cluster.run(work)[1]
     assert off <= error < 1e-3
+
+
+@pytest.mark.parametrize(
+    "bend",
+    [
+        lambda elapsed: 0.5 * 0.01e-6 * elapsed**2,  # 0.6 ppm faster each minute, as when a machine warms up
+        lambda elapsed: -1.5e-6 * 600 / math.tau * math.cos(elapsed * math.tau / 600),  # 3 ppm in ten minutes
+    ],
+    ids=["warming", "to and fro"],
+)
+def test_a_clock_whose_speed_changes_with_temperature_stays_within_the_stated_error(
+    monkeypatch: pytest.MonkeyPatch, bend: Bend
+) -> None:
+    cluster = make(monkeypatch, [0, 1, 2])  # rank 2 learns from rank 0, rank 1 too
+    cluster.bends = {1: bend, 2: lambda elapsed: -bend(elapsed)}
+
+    def work(world: World) -> list[tuple[float, float, float]]:
+        clock = Clock(world)
+        found = []
+        for pause in [0.3, 3.0, 10.0, 30.0] * 20:
+            for _ in range(3):
+                cluster.sleep(pause / 3)
+                found.append(
+                    (cluster.elapsed[world.rank], abs(clock.common(module.now()) - cluster.truth()), clock.error)
+                )
+            clock.refresh()
+        return found
+
+    for found in cluster.run(work):
+        for elapsed, off, error in found:
+            assert off <= error + 1e-9, elapsed
 
 
 def test_a_reading_is_a_moment_on_both_clocks() -> None:

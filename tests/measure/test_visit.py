@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from commbench.backends.base import Call, Selection
 from commbench.errors import Rejected
+from commbench.measure import visit as module
 from commbench.measure.buffers import Arenas, layout
-from commbench.measure.effort import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort
-from commbench.measure.visit import KEPT_SAMPLES, Visit, summary
+from commbench.measure.clock import Clock, Laps
+from commbench.measure.effort import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort, fitting
+from commbench.measure.visit import KEPT_SAMPLES, LATE_START, WINDOW_TRIES, Visit, summary
 from commbench.results.journal import _MEASURED
 from tests.fakes import FakeLibrary, call, effort
 from tests.numpy_collectives import Array
@@ -29,10 +32,11 @@ def carry_out(
     fresh: bool = True,
     iterations: int = 5,
     seconds: float = 0.001,
+    clock: Clock | None = None,
 ) -> dict[str, Any]:
     one = one or call()
     arenas = Arenas(library.backend, [layout(library.backend, one, 0, 1)])
-    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, fresh, False, None)
+    visit = Visit(library.world, library.backend, arenas, one, asked or effort(), number, fresh, False, clock)
     return visit.carry_out(seconds, iterations)
 
 
@@ -200,5 +204,93 @@ def test_a_rank_that_cannot_begin_what_all_could_before_ends_the_job(monkeypatch
 
     monkeypatch.setattr(library.backend, "plan", refuse)
     assert carry_out(library)["status"] == "failed"
-    with pytest.raises(RuntimeError, match="a visit failed to begin: MemoryError: none left"):
+    with pytest.raises(RuntimeError, match="on rank 0 it was not: MemoryError: none left; --resume goes on"):
         carry_out(library, fresh=False)
+
+
+def test_of_several_errors_the_first_is_the_reason() -> None:
+    def broken(now: int, send: Array, recv: Array) -> None:
+        if now > 2:
+            raise ValueError(f"call {now} broke")
+        recv[:] = send
+
+    assert carry_out(FakeLibrary(broken))["reason"] == "ValueError: call 3 broke"
+
+
+def test_a_cell_that_failed_on_one_rank_does_not_carry_anothers_rejection(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeLibrary(selection=Rejected("no such thing"))
+    world = type(library.world)
+    monkeypatch.setattr(world, "total", lambda self, *values: (1, *values[1:]))  # another rank failed
+    monkeypatch.setattr(world, "first_text", lambda self, text: text or "ValueError: it broke")
+    kept = carry_out(library)
+    assert (kept["status"], kept["reason"]) == ("failed", "ValueError: it broke")
+
+
+# On the common clock
+
+
+class TrueClock:
+    """A clock that agrees with the common one; `error` is what it says of itself."""
+
+    def __init__(self, error: float) -> None:
+        self.error = error
+
+    def refresh(self) -> None:
+        """Nothing to learn."""
+
+    def common(self, local: float) -> float:
+        return local
+
+
+def on_clock(
+    monkeypatch: pytest.MonkeyPatch,
+    entries: Callable[[int], Sequence[float]],
+    asked: Effort,
+    taken: float = 0.0,
+    error: float = 0.0,
+) -> tuple[dict[str, Any], list[tuple[float, int]]]:
+    """A visit of laps that begin late by `entries(iterations)` and end `taken` windows later; the laps' windows too."""
+    tries: list[tuple[float, int]] = []
+
+    def laps(clock: Clock, runs: Sequence[Callable[[], Any]], start: float, window: float, iterations: int) -> Laps:
+        tries.append((window, iterations))
+        for i in range(iterations):
+            runs[i % len(runs)]()
+        late = np.array(entries(iterations))
+        return Laps(late, late + taken * window)
+
+    monkeypatch.setattr(module, "laps", laps)
+    clock = cast(Clock, TrueClock(error))
+    kept = carry_out(FakeLibrary(), asked=asked, iterations=asked.iterations or 0, seconds=1.0, clock=clock)
+    return kept, tries
+
+
+def test_what_is_said_of_a_window_is_of_the_last_one_that_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Visit, "_warm_up", lambda *_: 1e-6)
+    asked = effort(method="clock", iterations=None)
+    kept, tries = on_clock(monkeypatch, lambda n: [1.0] * n, asked, taken=100.0)
+    (window, iterations) = tries[-1]
+    assert len(tries) == WINDOW_TRIES
+    assert fitting(2 * window, 1.0) < iterations < tries[0][1]  # one more window would have had fewer
+    assert (kept["status"], kept["pace_us"]) == ("ok", round(window * 1e6, 3))
+    assert (kept["iterations"], kept["late_starts"]) == (iterations, iterations)
+
+
+@pytest.mark.parametrize(("prompt", "kept"), [(5, 5), (3, 3), (2, 5), (1, 5), (0, 5)])
+def test_late_iterations_are_discarded_unless_most_are_late(
+    monkeypatch: pytest.MonkeyPatch, prompt: int, kept: int
+) -> None:
+    late = 2 * LATE_START
+    found, _ = on_clock(
+        monkeypatch, lambda n: [0.0] * prompt + [late] * (n - prompt), effort(method="clock", iterations=5)
+    )
+    assert (found["iterations"], found["late_starts"]) == (kept, 5 - prompt)
+
+
+def test_a_start_is_late_by_the_ranks_own_clock_and_a_skew_is_off_by_twice_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = 1.2 * LATE_START
+    kept, _ = on_clock(monkeypatch, lambda n: [0.0, 0.0, late], effort(method="clock", iterations=3), error=1e-3)
+    assert (kept["iterations"], kept["late_starts"]) == (2, 1)
+    assert kept["skew_error_us"] == 2000.0

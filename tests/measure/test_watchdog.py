@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +16,25 @@ import pytest
 
 from commbench.backends.world import World
 from commbench.measure import watchdog
-from commbench.measure.watchdog import BETWEEN, SETUP, Board, Line, addresses, culprits
+from commbench.measure.watchdog import (
+    BETWEEN,
+    SETUP,
+    Board,
+    Guide,
+    Line,
+    Standing,
+    Watchdog,
+    addresses,
+    culprits,
+    visit_of,
+)
 
 WAITS = "Barrier (x.py:1) in _time (y.py:2)"
 BUSY = "sleep (z.py:3) in run (y.py:4)"
+
+
+def standing(place: str, cell: int = SETUP, number: int = 0) -> Standing:
+    return Standing(place, cell, number)
 
 
 @pytest.mark.parametrize(
@@ -117,27 +132,30 @@ def test_who_answers_says_where_it_stands_and_who_does_not_is_empty() -> None:
         boards[2].answer("x" * 1000)
         reports = boards[1].reports()
     assert reports.keys() == {4, 5, 6}
-    assert (reports[4], reports[5]) == (WAITS, "")
-    assert set(reports[6]) == {"x"}
-    assert 100 < len(reports[6]) < 256
+    assert (reports[4].place, reports[5].place) == (WAITS, "")
+    assert set(reports[6].place) == {"x"}
+    assert 100 < len(reports[6].place) < 256
 
 
 def test_an_answer_stands_whatever_the_rank_turns_to() -> None:
     with Node(2) as boards:
         boards[0].answer(WAITS)
         boards[0].at(3, 1)
-        assert boards[1].reports() == {0: WAITS, 1: ""}
+        assert boards[1].reports() == {0: standing(WAITS, 3, 1), 1: standing("")}
 
 
 def test_the_visit_is_the_one_that_most_ranks_are_at() -> None:
     with Node(3) as boards:
-        assert boards[0].visit() == (SETUP, 0)
+        assert visit_of(boards[0].reports()) == (SETUP, 0)
         for board, cell in zip(boards, (5, 5, 4), strict=True):
             board.at(cell, 2)
-        assert boards[2].visit() == (5, 2)
+        assert visit_of(boards[2].reports()) == (5, 2)
         boards[0].at(BETWEEN, 0)
         boards[1].at(BETWEEN, 0)
-        assert boards[2].visit() == (4, 2)  # between two visits most have ended theirs: it is the one under way
+        assert visit_of(boards[2].reports()) == (
+            4,
+            2,
+        )  # between two visits most have ended theirs: it is the one under way
 
 
 # The line between nodes
@@ -212,7 +230,7 @@ def test_a_roll_call_on_one_node_wakes_the_others() -> None:
 @pytest.mark.usefixtures("loopback")
 def test_reports_of_any_length_reach_every_node() -> None:
     one, other, third = Nodes(0, 1, 0).lines()
-    report = {rank: "" if rank == 7 else f"{WAITS} {'é' * 80} {rank}" for rank in range(450)}
+    report = {rank: standing("" if rank == 7 else f"{WAITS} {'é' * 80} {rank}", rank, 1 << 40) for rank in range(450)}
     with closing(one), closing(other), closing(third):
         one.say(report)
         for line in (one, other, third):
@@ -225,9 +243,9 @@ def test_the_third_rank_of_a_node_says_and_does_not_hear() -> None:
     one, third = Nodes(0, 2).lines()
     with closing(one), closing(third):
         assert (one.listens, third.listens) == (True, False)
-        third.say({3: WAITS})
-        assert until(lambda: one.gathered() == {3: WAITS})
-        one.say({0: WAITS})
+        third.say({3: standing(WAITS)})
+        assert until(lambda: one.gathered() == {3: standing(WAITS)})
+        one.say({0: standing(WAITS)})
         assert not third.heard()
 
 
@@ -237,6 +255,7 @@ def test_the_third_rank_of_a_node_says_and_does_not_hear() -> None:
     [
         *(b"", b"\xff\xfe", b"[]", b"7", b"null", b"{}", b'{"token": "other", "report": [[0, "x"]]}'),
         *(b'{"token": TOKEN}', b'{"token": TOKEN, "report": 7}', b'{"token": TOKEN, "report": [["x", "y"]]}'),
+        *(b'{"token": TOKEN, "report": [[0, "y"]]}', b'{"token": TOKEN, "report": [[0, ["y", 1]]]}'),
     ],
 )
 def test_what_strangers_send_is_passed_over(text: bytes) -> None:
@@ -246,8 +265,8 @@ def test_what_strangers_send_is_passed_over(text: bytes) -> None:
         stranger.sendto(text.replace(b"TOKEN", token), ("127.0.0.1", other._socket.getsockname()[1]))
         time.sleep(0.05)
         assert other.gathered() == {}
-        one.say({0: WAITS})
-        assert until(lambda: other.gathered() == {0: WAITS})
+        one.say({0: standing(WAITS)})
+        assert until(lambda: other.gathered() == {0: standing(WAITS)})
 
 
 def test_this_host_has_addresses_that_can_be_bound() -> None:
@@ -256,3 +275,59 @@ def test_this_host_has_addresses_that_can_be_bound() -> None:
     for address in found:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))
+
+
+class Member:
+    """A rank of two nodes of two, whose threads start one after another: what they share is exchanged by hand."""
+
+    size, nodes, node_size = 4, 2, 2
+
+    def __init__(self, rank: int, boards: Sequence[Board], lines: Sequence[Line]) -> None:
+        self.rank, self.node_rank = rank, rank % 2
+        self.board, self.line = boards[rank], lines[rank]
+
+
+@pytest.mark.usefixtures("loopback")
+def test_a_group_of_another_node_is_blamed_for_its_own_visit(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Node(2) as first, Node(2, first=2) as second:
+        boards, lines = [*first, *second], Nodes(0, 1, 0, 1).lines()
+        ended = threading.Barrier(5)
+        monkeypatch.setattr(watchdog, "Board", lambda world: world.board)
+        monkeypatch.setattr(watchdog, "Line", lambda world: world.line)
+        monkeypatch.setattr(watchdog, "end", lambda world, guide: ended.wait(20))
+        monkeypatch.setattr(Watchdog, "_position", lambda dog: {0: BUSY, 1: BUSY}.get(dog._world.rank, WAITS))
+        told = Told()
+        dogs = [Watchdog(cast(World, Member(rank, boards, lines)), timeout=1.0) for rank in range(4)]
+        for dog in dogs:
+            dog.tell(told)
+            dog.begin(BETWEEN)  # the ranks of the first node wait for the next command
+        for dog in dogs[2:]:
+            dog.begin(7, 3)
+        ended.wait(20)
+        for dog in dogs:
+            dog.close()
+    assert told.kept == [(7, 3)]
+    said = capfd.readouterr().err
+    assert said.startswith(
+        f"commbench: timeout (-T 1) at cell 7: no progress in 1 s: all ranks wait at the same place, {WAITS}"
+    )
+    assert len(said.splitlines()) == 1
+
+
+class Told(Guide):
+    def __init__(self) -> None:
+        self.kept = list[tuple[int, int]]()
+
+    def describe(self, cell: int) -> str:
+        return f"at cell {cell}"
+
+    def concerned(self, cell: int) -> Sequence[int]:
+        return [2, 3]
+
+    def record(self, cell: int, number: int, reason: str) -> None:
+        self.kept.append((cell, number))
+
+    def give_up(self) -> None:
+        """Nothing hangs."""
