@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import CLOCK_MONOTONIC_RAW, clock_gettime
+from time import CLOCK_MONOTONIC_RAW, clock_gettime, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.backends.world import World
@@ -30,6 +30,7 @@ DRIFT = 500e-6  # what two clocks may drift apart while their slope is unknown, 
 # ntp.org questions, February 2012), and a machine's temperature by less than a degree in half a minute.
 WANDER = 1e-6
 _TAG = 77
+_DOZE = 2e-3  # seconds before a start from which on a rank spins: a sleeper may wake late
 
 # Seconds on this node's clock, which its processes share. The raw one: it is not slewed, so that its slope lasts.
 now: Callable[[], float] = partial(clock_gettime, CLOCK_MONOTONIC_RAW)
@@ -58,11 +59,15 @@ class Clock:
         self._room = np.zeros(2)
         self._readings: deque[Reading] = deque()  # those of the last BASELINE, and the one before
         self._last = Reading(0.0, 0.0, 0.0)  # until the first refresh, below
-        self._slope, self._drift = 1.0, DRIFT  # the drift that the slope leaves, at most
+        self._shared = clock_per_node and world.nodes == 1  # the common clock is every rank's own
+        self._slope = 1.0
+        self._drift = 0.0 if self._shared else DRIFT  # what the slope leaves, at most
         self.refresh()
 
     def refresh(self) -> None:
         """Measure the offset again; on every rank together."""
+        if self._shared:
+            return
         if self._own:
             self._measure()
         if clock_per_node:
@@ -154,8 +159,9 @@ class Laps(NamedTuple):
 
 def wait_until(local: float) -> None:
     """Return when this rank's clock shows `local`, or at once if it is past."""
-    while now() < local:
-        pass
+    while (left := local - now()) > 0:
+        if left > _DOZE:  # 256 ranks that spin on two cores keep those from them that have work left
+            sleep(left - _DOZE / 2)
 
 
 def laps(clock: Clock, runs: Sequence[Callable[[], Any]], start: float, window: float, iterations: int) -> Laps:

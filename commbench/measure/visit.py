@@ -232,7 +232,8 @@ class Visit:
             if attempt:
                 window = min(needed, WINDOW_GROWTH * window)
                 iterations = self._effort.iterations or fitting(window, seconds)
-            (start,) = world.command((int((clock.common(clocks.now()) + WINDOW_LEAD) * 1e9),))
+            lead = WINDOW_LEAD + window  # where word of it takes long, so does what is timed
+            (start,) = world.command((int((clock.common(clocks.now()) + lead) * 1e9),))
             none = Laps(np.zeros(iterations), np.zeros(iterations))
             mine = self._guard(partial(laps, clock, plan.runs, start / 1e9, window, iterations), none)
             entry = world.elementwise(mine.entries, "min")

@@ -91,7 +91,7 @@ class SimulatedWorld:
     def __init__(self, cluster: Cluster, rank: int) -> None:
         self._cluster, self.rank, self.size = cluster, rank, len(cluster.nodes)
         self.mpi = self.comm = self
-        self.node = cluster.nodes[rank]
+        self.node, self.nodes = cluster.nodes[rank], len(set(cluster.nodes))
         self.mates = [mate for mate, node in enumerate(cluster.nodes) if node == self.node]
         self.node_rank = self.mates.index(rank)
 
@@ -149,6 +149,7 @@ def make(monkeypatch: pytest.MonkeyPatch, nodes: Sequence[int], way: Way = even)
     clocks = [(0.0, 0.0), *((chance.uniform(-1, 1), chance.uniform(-50e-6, 50e-6)) for _ in nodes)]
     cluster = Cluster(nodes, clocks, way)
     monkeypatch.setattr(module, "now", cluster.now)
+    monkeypatch.setattr(module, "sleep", cluster.sleep)
     return cluster
 
 
