@@ -42,6 +42,7 @@ class Backend:
     name = "mpi"
     simulated = False
     method = "barrier"
+    needs_mpi = True
 
     @staticmethod
     def probe() -> Availability:
@@ -52,6 +53,7 @@ class Backend:
 
     def open(self, world: World) -> None:
         """Duplicate the world's communicator and find out how this library switches algorithms."""
+        world.need_mpi("the mpi backend")
         self._mpi: Any = world.mpi
         vendor, version = self._mpi.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"

@@ -61,7 +61,8 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add("--ranks", metavar="K,K,N", help="groups of the first K ranks, growing; N is all (default: all ranks)")
     add("--groups", metavar="KIND", help="groups by node, leaf or rail, or a FILE with lines like left: 0-3,8")
     add("--concurrent", choices=("off", "on"), help="groups one after another, or at once (default off)")
-    add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
+    add("--backend", metavar="NAME", default="auto", help="mpi, gloo, or a module of yours by its name (default: mpi)")
+    add("--rendezvous", metavar="PLACE", help="HOST:PORT or FILE to meet without MPI (default: as the launcher tells)")
     add = it.add_argument_group("how it is measured").add_argument
     add(
         "--method",
@@ -171,7 +172,7 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         raise UsageError("--out names a folder, not ''")
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
-    return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout)
+    return Options(plan, given, raw.backend, raw.format, raw.out, raw.resume, raw.progress, timeout, raw.rendezvous)
 
 
 def _size(text: str, flag: str) -> int:
@@ -251,7 +252,7 @@ def _choice(text: str, flag: str, choices: int) -> int:
 
 
 def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a door: parse, open MPI, sweep, print, and exit with the code that all ranks agreed on."""
+    """Run a door: parse, let the ranks meet, sweep, print, and exit with the code that all ranks agreed on."""
 
     def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
         from commbench.measure.run import run  # while other ranks import, those in MPI_Init keep the cores busy

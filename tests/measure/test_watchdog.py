@@ -14,9 +14,10 @@ from typing import Any, cast
 
 import pytest
 
+from commbench.backends._network import addresses
 from commbench.backends.world import World
 from commbench.measure import watchdog
-from commbench.measure.watchdog import BETWEEN, SETUP, Board, Line, addresses, culprits
+from commbench.measure.watchdog import BETWEEN, SETUP, Board, Line, culprits
 
 WAITS = "Barrier (x.py:1) in _time (y.py:2)"
 BUSY = "sleep (z.py:3) in run (y.py:4)"
