@@ -6,10 +6,18 @@ A message is a value in JSON and, behind it, bytes. Nothing that comes from the 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from commbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from commbench.backends.world import World
 
 HEAD = struct.Struct("!4sIQ")  # magic, bytes of the value, bytes behind it
 MAGIC = b"cbm1"
@@ -90,3 +98,59 @@ def interfaces() -> dict[str, str]:
                 answer = fcntl.ioctl(probe.fileno(), 0x8915, request)  # SIOCGIFADDR
                 found.setdefault(socket.inet_ntoa(answer[20:24]), name)
     return found
+
+
+def route(world: World) -> tuple[str, str]:
+    """Return the address by which the ranks of `world` reach its rank 0, and this rank's interface on that way.
+
+    What counts is the way that the kernel takes, as a host's name may lead elsewhere: the ranks of other nodes try rank
+    0's addresses. On one node it is the loopback's. Collective; raise UsageError where some rank reaches none.
+    """
+    if world.nodes == 1:
+        return "127.0.0.1", interfaces().get("127.0.0.1", "lo")
+    token = os.urandom(16)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        told = None
+        if world.rank == 0:
+            listener.bind(("", 0))
+            listener.listen(1024)
+            told = [addresses(), listener.getsockname()[1], token.hex()]
+            answering = threading.Thread(target=_answer, args=(listener, token), daemon=True)
+            answering.start()
+        there, port, said = world.broadcast(told)
+        reached = ("", "") if world.node == 0 else _reach(there, port, bytes.fromhex(said))
+        trouble = (
+            "" if world.node == 0 or reached[0] else f"rank {world.rank} reaches none of {', '.join(there)}, rank 0"
+        )
+        trouble = world.first_text(trouble)
+        if world.rank == 0:
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            answering.join()
+    if trouble:
+        raise UsageError(f"all ranks must reach rank 0 by IPv4: {trouble}")
+    ways = [way for way in world.gather(list(reached)) or [] if way[0]]
+    first = world.broadcast(ways[0][0] if world.rank == 0 else None)
+    own = interfaces()
+    if world.node == 0:
+        return first, own.get(first, "")
+    return reached[0], own.get(reached[1], "")
+
+
+def _answer(listener: socket.socket, token: bytes) -> None:
+    """Give who asks the token, as only rank 0 has it, until the listener is shut down."""
+    while True:
+        try:
+            asking, _ = listener.accept()
+        except OSError:
+            return
+        with asking, suppress(OSError):
+            asking.sendall(token)
+
+
+def _reach(there: Sequence[str], port: int, token: bytes) -> tuple[str, str]:
+    """Return the first address at which the token is given, and this host's on the way there; nothing without one."""
+    for address in there:
+        with suppress(OSError), socket.create_connection((address, port), timeout=3.0) as asking:
+            if asking.recv(len(token), socket.MSG_WAITALL) == token:
+                return address, str(asking.getsockname()[0])
+    return "", ""

@@ -272,7 +272,7 @@ def join(point: Meeting, rank: int, size: int, about: Any, lines: Sequence[str],
         else:
             if monotonic() > deadline:
                 raise RendezvousError(
-                    f"rank 0 of {size} was not at {point.name} in {seconds:g} s, as rank {rank} saw it"
+                    f"rank 0 was not at {point.name} in {seconds:g} s, as rank {rank} of {size} saw it"
                 )
             sleep(_NAP)
     first = channels[lines[0]]
