@@ -107,9 +107,7 @@ class TcpWorld(World):
         return group
 
     def abort(self, code: int) -> NoReturn:
-        if self._alarm:
-            self._alarm.sound(code)
-        os._exit(code)
+        os._exit(self._alarm.sound(code) if self._alarm else code)
 
     def close(self) -> None:
         self.meet()
@@ -179,15 +177,21 @@ class Alarm:
     def __init__(self, rank: int, channels: Mapping[int, Channel]) -> None:
         """`channels` by the rank at their other end."""
         self._rank = rank
+        self._lock = threading.Lock()
+        self._code: int | None = None  # what this rank ends with
         self._sockets = {other: channel.socket for other, channel in channels.items()}
         self._thread = threading.Thread(target=self._listen, name="commbench-alarm", daemon=True)
         self._thread.start()
 
-    def sound(self, code: int) -> None:
-        """Let all ranks end with `code`: rank 0 passes it on."""
-        for line in self._sockets.values():
-            with suppress(OSError):
-                line.send(bytes([code & 0xFF or EXIT_FAILED]), socket.MSG_DONTWAIT)
+    def sound(self, code: int) -> int:
+        """Let all ranks end with `code` (rank 0 passes it on), or with the one that was sounded first; return it."""
+        with self._lock:
+            if self._code is None:
+                self._code = code & 0xFF or EXIT_FAILED
+                for line in self._sockets.values():
+                    with suppress(OSError):
+                        line.send(bytes([self._code]), socket.MSG_DONTWAIT)
+            return self._code
 
     def wait(self, seconds: float) -> None:
         """Return when the alarm is over, or after `seconds`."""
@@ -220,10 +224,11 @@ class Alarm:
     def _end(self, rank: int, said: bytes) -> NoReturn:
         """End this rank as rank `rank` did; the hub passes it on. Of a rank that is gone the lowest left speaks."""
         code = said[0] if said else EXIT_FAILED
+        speaks = not said and self._code is None and self._rank == (1 if rank == 0 else 0)
         try:
             if self._rank == 0:
-                self.sound(code)
-            if not said and self._rank == (1 if rank == 0 else 0):
+                code = self.sound(code)
+            if speaks:
                 text = f"commbench: error: rank {rank} ended without a word (killed, or its node is gone)\n"
                 with suppress(OSError):
                     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
