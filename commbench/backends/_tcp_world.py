@@ -276,11 +276,17 @@ def _met(
 
 
 def _about() -> dict[str, Any]:
-    """Return what rank 0 must know of this one: its host, and what it may use there."""
-    boot = ""
+    """Return what rank 0 must know of this one: its node, and what it may use there.
+
+    Ranks of one node share memory: containers of one machine may not, and are nodes of their own, as to MPI.
+    """
+    boot, memory = "", 0
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         boot = file.read().strip()
-    return {"host": f"{os.uname().nodename}/{boot}", "cpus": sorted(affinity()), "quota": quota()}
+    with suppress(OSError):
+        memory = os.stat("/dev/shm").st_dev
+    host = f"{os.uname().nodename}/{boot}/{memory}"
+    return {"host": host, "cpus": sorted(affinity()), "quota": quota()}
 
 
 def seated(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
