@@ -5,7 +5,7 @@ from time import perf_counter
 
 from _launch import prepare
 
-from commbench.backends.world import open_mpi
+from commbench.backends._mpi_world import open_mpi
 from commbench.measure import compiled
 
 world = open_mpi()

@@ -116,7 +116,7 @@ def report(figures: dict[str, Any]) -> list[str]:
 
 def measure(library: str, rounds: int, turn: float) -> None:
     """Be one rank: measure every size and, on rank 0, print the figures."""
-    from commbench.backends.world import open_mpi
+    from commbench.backends._mpi_world import open_mpi
 
     world = open_mpi()
     if world.crowded and world.rank == 0:

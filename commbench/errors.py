@@ -3,6 +3,7 @@
 CommbenchError
 ├── UsageError            bad arguments, files or launch: exit 2
 │   └── ResultsError      a results folder that cannot be written, read or resumed: exit 2
+├── RendezvousError       ranks of a launch that did not come: exit 124
 ├── DiskError             a disk that fills up or breaks while measuring: exit 1
 └── Rejected              the library refused, or would have run something else: a row that says so
 
@@ -30,6 +31,10 @@ class UsageError(CommbenchError):
 
 class ResultsError(UsageError):
     """A results folder that cannot be written, read or resumed."""
+
+
+class RendezvousError(CommbenchError):
+    """Ranks of a launch that did not come; without a text where another rank says which."""
 
 
 class DiskError(CommbenchError):

@@ -161,6 +161,7 @@ class Backend(Protocol):
     library_file: str
     simulated: bool
     method: str  # the default way of timing: barrier on hosts, loop on devices
+    needs_mpi: bool  # whether the ranks of its world must speak MPI, whoever launched them; a class's own
     buffers: Sequence[str]  # the kinds of memory it communicates from, the default first
     protocols: Sequence[str]  # what --proto may name; empty where there are none
     averages: bool  # it has `avg` of its own; else it sums, then scales
@@ -254,6 +255,11 @@ def names() -> list[str]:
     support = ("base.py", "world.py")
     files = (entry.name for entry in os.scandir(os.path.dirname(__file__)))
     return sorted(f[:-3] for f in files if f.endswith(".py") and not f.startswith("_") and f not in support)
+
+
+def resolve(name: str) -> tuple[str, str]:
+    """Return the backend that `--backend name` stands for, and why."""
+    return ("mpi", "the default") if name == "auto" else (name, "as asked")
 
 
 def find(name: str) -> type[Backend]:

@@ -53,6 +53,7 @@ class Backend(OnHost):
     name = "mpi"
     simulated = False
     method = "barrier"
+    needs_mpi = True
 
     @staticmethod
     def probe() -> Availability:
@@ -63,6 +64,7 @@ class Backend(OnHost):
 
     def open(self, world: World, settings: Settings = DEFAULTS) -> None:
         """Duplicate the world's communicator and find out how this library switches algorithms."""
+        world.need_mpi("the mpi backend")
         self._mpi: Any = world.mpi
         vendor, version = self._mpi.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"

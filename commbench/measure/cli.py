@@ -74,7 +74,13 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add("--ranks", metavar="K,K,N", help="groups of the first K ranks, growing; N is all (default: all ranks)")
     add("--groups", metavar="KIND", help="groups by node, leaf or rail, or a FILE with lines like left: 0-3,8")
     add("--concurrent", choices=("off", "on"), help="groups one after another, or at once (default off)")
-    add("--backend", metavar="NAME", default="auto", help="mpi, or a module of yours by its dotted name (default: mpi)")
+    add(
+        "--backend",
+        metavar="NAME",
+        default="auto",
+        help="mpi, nccl, rccl, gloo, or a module of yours by its name (default: mpi)",
+    )
+    add("--rendezvous", metavar="PLACE", help="HOST:PORT or FILE to meet without MPI (default: as the launcher tells)")
     add("--library", metavar="FILE", help="the library's file, where it has one of its own (default: as it is found)")
     add("--share-devices", action="store_true", help="let several ranks have one device, where the library can")
     add = it.add_argument_group("how it is measured").add_argument
@@ -191,7 +197,8 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
     settings = Settings(raw.library, plan["algorithms"] != [AUTO], raw.share_devices)
-    return Options(plan, given, raw.backend, settings, raw.format, raw.out, raw.resume, raw.progress, timeout)
+    options = (raw.format, raw.out, raw.resume, raw.progress, timeout, raw.rendezvous)
+    return Options(plan, given, raw.backend, settings, *options)
 
 
 def _size(text: str, flag: str) -> int:
@@ -285,7 +292,7 @@ def _choice(text: str, flag: str, choices: int) -> int:
 
 
 def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a door: parse, open MPI, sweep, print, and exit with the code that all ranks agreed on."""
+    """Run a door: parse, let the ranks meet, sweep, print, and exit with the code that all ranks agreed on."""
 
     def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
         from commbench.measure.run import run  # while other ranks import, those in MPI_Init keep the cores busy

@@ -1,4 +1,4 @@
-"""What a door does around its work: help once, one line for bad input, MPI opened, one exit code for all ranks."""
+"""What a door does around its work: help once, one line for bad input, ranks that meet, one exit code for all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from commbench.backends import world as worlds
-from commbench.backends.world import World
-from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, UsageError
+from commbench.backends.base import find, resolve
+from commbench.backends.world import Launch, World, launch
+from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, RendezvousError, UsageError
 from commbench.measure import streams
 from commbench.measure.watchdog import SETUP_SECONDS, Watchdog
 
 DEFAULT_TIMEOUT = 300.0
-INIT_SECONDS = 300.0  # at least, for MPI_Init: 256 ranks on two cores take a minute
+INIT_SECONDS = 300.0  # at least, for ranks to meet: 256 ranks on two cores take a minute in MPI_Init
 
 T = TypeVar("T")
 
@@ -62,35 +62,39 @@ def run_door(
     run: Callable[[World, Watchdog, Asked, Sequence[str]], int],
     arguments: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Understand the arguments by `read`, open MPI, `run`, and exit with the code that it returns on every rank."""
+    """Understand the arguments by `read`, let ranks meet, `run`, and exit with the code that it returns on all."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Ctrl-C ends a rank at once, quietly, even in a library's call; what was measured is on disk already.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     output = streams.Patient(sys.stdout)
     sys.stdout, sys.stderr = output, streams.Patient(sys.stderr)
-    launched = worlds.launch()
+    launched = launch()
     speaks = launched.rank == 0
     if {"-h", "--help"} & set(words):
         if speaks:
             print(parser.format_help())
         raise SystemExit(EXIT_OK)
-    options, trouble = None, ""
+    options, trouble, by_mpi = None, "", True
     try:
         options = read(words)
+        by_mpi = _by_mpi(launched, options)
     except UsageError as error:
         trouble = str(error)
         if speaks:
             _complain(name, trouble)
-    if trouble and launched.size == 1:
-        raise SystemExit(EXIT_USAGE)
+    if trouble and (launched.size == 1 or launched.launcher == "torchrun"):  # which ends the other ranks
+        _leave(name, EXIT_USAGE, launched)
     timeout = options.timeout if options else DEFAULT_TIMEOUT
     try:
-        with bounded(max(timeout, INIT_SECONDS), "MPI_Init"):
-            world = worlds.open_mpi()
+        world = _meet(by_mpi, getattr(options, "rendezvous", None), max(timeout, INIT_SECONDS))
     except UsageError as error:
         if speaks and not trouble:
             _complain(name, str(error))
-        raise SystemExit(EXIT_USAGE) from None
+        _leave(name, EXIT_USAGE, launched)
+    except RendezvousError as error:
+        if str(error):
+            print(f"commbench: timeout: {error}", file=sys.stderr, flush=True)
+        _leave(name, EXIT_TIMEOUT, launched)
     code = EXIT_FAILED
     try:
         watchdog = Watchdog(world, timeout)
@@ -110,16 +114,46 @@ def run_door(
         world.abort(EXIT_FAILED)
     world.meet()
     watchdog.close()
-    with bounded(SETUP_SECONDS, "MPI_Finalize"):
+    with bounded(SETUP_SECONDS, "MPI_Finalize" if world.mpi else "parting"):
         world.close()
     if code == EXIT_OK and output.lost:
         code = EXIT_FAILED
+    _leave(name, code, launched)
+
+
+def _by_mpi(launched: Launch, options: Timed) -> bool:
+    """Whether the ranks meet by MPI: an mpirun launched them, or the backend needs it; raise UsageError for both."""
+    backend = getattr(options, "backend", "mpi")
+    by_mpi = launched.by_mpirun or getattr(find(resolve(backend)[0]), "needs_mpi", True)
+    if by_mpi and getattr(options, "rendezvous", None) is not None:
+        who = f"{launched.launcher}'s mpirun launched these" if launched.by_mpirun else f"backend {backend} needs MPI"
+        raise UsageError(f"--rendezvous is for ranks that meet without MPI, and {who}: leave it out")
+    return by_mpi
+
+
+def _meet(by_mpi: bool, rendezvous: str | None, seconds: float) -> World:
+    """Return the world of this launch."""
+    if by_mpi:
+        from commbench.backends._mpi_world import open_mpi
+
+        with bounded(seconds, "MPI_Init"):
+            return open_mpi()
+    from commbench.backends._tcp_world import open_tcp
+
+    with bounded(2 * seconds + SETUP_SECONDS, "meeting"):  # beside a deadline of its own
+        return open_tcp(rendezvous, seconds)
+
+
+def _leave(name: str, code: int, launched: Launch) -> NoReturn:
+    """Exit with `code`, and say it where the launcher will not."""
+    if code and launched.rank == 0 and (text := launched.own_code(code)):
+        print(f"commbench {name}: ended{text}", file=sys.stderr, flush=True)
     raise SystemExit(code)
 
 
 @contextmanager
 def bounded(seconds: float, what: str) -> Iterator[None]:
-    """End this process with 124 where the body takes longer: the watchdog lives between MPI_Init and MPI_Finalize."""
+    """End this process with 124 where the body takes longer: the watchdog lives between meeting and parting."""
 
     def give_up() -> None:
         text = f"commbench: timeout: {what} did not return in {seconds:g} s: a rank is missing"

@@ -57,6 +57,7 @@ def begin(launch: Launch, out: str | None) -> Journal:
     """Resolve the plan of a new run and open its folder: `out`, or a new one by time and name."""
     asked, world, backend, collective = launch.asked, launch.world, launch.backend, launch.collective
     method = asked["method"] or backend.method
+    _check_method(method, world)
     rounds = asked["rounds"] or (FEW_ROUNDS if world.crowded else ROUNDS)
     groups = _groups(asked, [Seat(**seat) for seat in launch.site["seats"]])
     machine, session = manifest.machine(), _session(launch)
@@ -90,6 +91,7 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     check_plan(journal, launch.collective)
     launch.backend.algorithms(launch.collective)  # refuses settings that choose the algorithm already
     plan = journal.manifest["plan"]
+    _check_method(plan["facts"]["method"], launch.world)
     ours = _facts(launch, plan["facts"]["method"])
     for name, words in _SAME.items():
         if plan["facts"][name] != ours[name]:
@@ -113,6 +115,11 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     plan["effort"] |= {name: launch.asked[name] for name in launch.given.intersection(_RENEWABLE)}
     journal.begin_session(_session(launch))
     return journal
+
+
+def _check_method(method: str, world: World) -> None:
+    if method == "clock":
+        world.need_mpi("--method clock")
 
 
 def check_plan(journal: Journal, collective: Collective) -> None:

@@ -23,3 +23,4 @@ class Options:
     resume: bool
     progress: str
     timeout: float  # seconds for a visit
+    rendezvous: str | None = None  # where ranks without MPI meet: HOST:PORT or a file; None: as the launcher tells

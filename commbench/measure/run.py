@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from commbench.backends.base import Backend, Settings, find
+from commbench.backends.base import Backend, Settings, find, resolve
 from commbench.backends.world import World
 from commbench.errors import UsageError
 from commbench.measure.cell import Cell, Group, batches
@@ -20,7 +20,7 @@ from commbench.results.status import TIMEOUT
 
 def run(world: World, watchdog: Watchdog, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
-    name, why = ("mpi", "the default") if options.backend == "auto" else (options.backend, "as asked")
+    name, why = resolve(options.backend)
     backend = _open(name, world, options.settings)
     teams: dict[str, Team] = {}
     lead = None

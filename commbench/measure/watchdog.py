@@ -24,7 +24,8 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from commbench.backends.world import World
+from commbench.backends._network import addresses
+from commbench.backends.world import World, launch
 from commbench.errors import EXIT_TIMEOUT
 
 _HEADER = 64  # the roll call's flag
@@ -73,7 +74,7 @@ class Guide(Protocol):
 
 
 class Watchdog:
-    """Watches over this rank, `timeout` seconds for each visit, from the start of MPI to its end."""
+    """Watches over this rank, `timeout` seconds for each visit, from the ranks' meeting to their parting."""
 
     def __init__(self, world: World, timeout: float) -> None:
         self._world, self._timeout = world, timeout
@@ -157,11 +158,12 @@ class Watchdog:
         limit = max(self._timeout, SETUP_SECONDS) if cell == SETUP else self._timeout
         places = {rank: stands.place for rank, stands in reports.items()}
         reason = f"no progress in {limit:g} s: {culprits(places, concerned)}"
+        text = f"commbench: timeout (-T {self._timeout:g}) {where}: {reason}{launch().own_code(EXIT_TIMEOUT)}\n"
         with suppress(Exception):  # whatever the disk says
             if known:
                 known.record(cell, number, reason)
         with suppress(OSError):
-            os.write(self._error_stream, f"commbench: timeout (-T {self._timeout:g}) {where}: {reason}\n".encode())
+            os.write(self._error_stream, text.encode())
         sleep(_PASSING_ON)
 
     def _listen(self, seconds: float) -> None:
@@ -215,7 +217,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def end(world: World, guide: Guide | None = None) -> NoReturn:
-    """End the job with 124: by MPI_Abort, since launchers were seen to report other codes for a plain exit.
+    """End the job with 124: by MPI_Abort where there is MPI, as launchers were seen to report other codes for an exit.
 
     The standard does not allow this call from a second thread of a FUNNELED process; it is made all the same, as the
     last one, and where it does not return the process exits.
@@ -363,17 +365,3 @@ class Line:
 
     def close(self) -> None:
         self._socket.close()
-
-
-def addresses() -> list[str]:
-    """Return this host's IPv4 addresses but loopback, by interface; where there is none, loopback."""
-    import fcntl
-    import socket
-
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):  # an interface without an address
-                request = struct.pack("256s", name.encode()[:15])
-                found.append(socket.inet_ntoa(fcntl.ioctl(probe.fileno(), 0x8915, request)[20:24]))  # SIOCGIFADDR
-    return [address for address in found if not address.startswith("127.")] or ["127.0.0.1"]

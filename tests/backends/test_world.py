@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commbench import cgroup
-from commbench.backends.world import Launch, _cores_of_the_job, launch, mismatch
+from commbench.backends.world import Launch, cores_of_the_job, launch, mismatch
 from tests.mpi.launch import MPIRUN, library, mpirun, run
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
@@ -118,14 +118,14 @@ def test_the_cores_are_those_of_the_mask_within_the_quota(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 7}, raising=False)
     monkeypatch.setattr(cgroup, "cores", lambda: quota)
-    assert _cores_of_the_job() == cores
+    assert cores_of_the_job() == cores
 
 
 # How ranks agree
 
 AGREE = """
 import numpy as np
-from commbench.backends.world import open_mpi
+from commbench.backends._mpi_world import open_mpi
 
 world = open_mpi()
 me, n = world.rank, world.size

@@ -136,6 +136,7 @@ OUTSIDE: list[tuple[str, str, Any]] = [
     ("--out there --resume", "resume", True),
     ("--progress off", "progress", "off"),
     ("--backend mylab.ucx", "backend", "mylab.ucx"),
+    ("--rendezvous head:4000", "rendezvous", "head:4000"),
     ("-T 5", "timeout", 5.0),
     ("--library /opt/libnccl.so.2", "settings", Settings(library="/opt/libnccl.so.2")),
     ("--share-devices", "settings", Settings(share_devices=True)),

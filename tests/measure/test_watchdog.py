@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from commbench.backends._network import addresses
 from commbench.backends.world import World
 from commbench.measure import watchdog
 from commbench.measure.watchdog import (
@@ -24,7 +25,6 @@ from commbench.measure.watchdog import (
     Line,
     Standing,
     Watchdog,
-    addresses,
     culprits,
     visit_of,
 )

@@ -12,9 +12,9 @@ import sys
 import numpy as np
 
 from commbench.allreduce import ALLREDUCE
+from commbench.backends._mpi_world import open_mpi
 from commbench.backends.base import Call
 from commbench.backends.mpi import Backend
-from commbench.backends.world import open_mpi
 
 COUNT = 4096
 
