@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from commbench.measure.effort import FEW_ROUNDS, ROUNDS, Effort
 from commbench.measure.plan import Request, build
 from commbench.measure.site import Seat
 from commbench.results import manifest, regime
-from commbench.results.journal import Journal
+from commbench.results.journal import Journal, new_folder
 from commbench.results.launch import launch_number
 from commbench.results.record import FORMAT
 from commbench.results.status import NOT_APPLICABLE, NOT_MEASURED
@@ -81,7 +80,7 @@ def begin(launch: Launch, out: str | None) -> Journal:
         "machine": machine,
         "sessions": [session],
     }
-    return Journal.create(Path(out) if out else _unused(f"results/{manifest.now()}-{collective.name}"), contents)
+    return Journal.create(Path(out) if out else new_folder(f"results/{manifest.now()}-{collective.name}"), contents)
 
 
 def take_up(launch: Launch, out: str | None) -> Journal:
@@ -188,8 +187,3 @@ def _session(launch: Launch) -> dict[str, Any]:
     """Return what the manifest keeps of each launch that went into the run."""
     about = {"started": manifest.now(), "arguments": list(launch.words), "site": launch.site}
     return {**about, "environment": manifest.environment(), "load": os.getloadavg()[0]}
-
-
-def _unused(path: str) -> Path:
-    """Return `path`, numbered where another run began in the same second."""
-    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())

@@ -12,7 +12,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, TextIO
@@ -28,7 +27,7 @@ from commbench.measure.site import Seat, site
 from commbench.measure.tournament import ALLREDUCE, HALVE, INCAST, PAIRS, Duty, Halving, Plan, Visit
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
-from commbench.results.journal import Journal, append_beside
+from commbench.results.journal import Journal, append_beside, new_folder
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, TIMEOUT
 from commbench.units import approximate_size, format_ranges, format_size, parse_number, parse_size, parse_whole
@@ -380,7 +379,9 @@ def _begin(world: World, backend: Backend, options: Options, words: Sequence[str
         "machine": manifest.machine(),
         "sessions": [_session(words, site)],
     }
-    return Journal.create(Path(options.out) if options.out else _unused(f"results/{manifest.now()}-{NAME}"), contents)
+    return Journal.create(
+        Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-{NAME}"), contents
+    )
 
 
 def _memory(site: Mapping[str, Any], places: Sequence[int]) -> int | None:
@@ -487,8 +488,3 @@ def _notes(site: Mapping[str, Any], effort: Mapping[str, Any]) -> list[str]:
 def _session(words: Sequence[str], site: Mapping[str, Any]) -> dict[str, Any]:
     about = {"started": manifest.now(), "arguments": list(words), "site": dict(site)}
     return {**about, "environment": manifest.environment(), "load": os.getloadavg()[0]}
-
-
-def _unused(path: str) -> Path:
-    """Return `path`, numbered where another run began in the same second."""
-    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())

@@ -13,7 +13,7 @@ from commbench.backends.base import Backend
 from commbench.measure.screen import number
 from commbench.measure.tournament import HALVE, INCAST, PAIRS, Halving, Verdict
 from commbench.results import matrix, suspects
-from commbench.results.journal import Journal, replace
+from commbench.results.journal import Journal
 from commbench.results.status import OK
 from commbench.units import approximate_size
 
@@ -92,8 +92,7 @@ def keep(journal: Journal) -> None:
             what: [{**suspect.to_dict(), "names": _names(plan, suspect.members)} for suspect in those]
             for what, those in _suspects(journal).items()
         }
-    with journal._saying(SUSPECTS):
-        replace(journal.folder / SUSPECTS, json.dumps(found, indent=1) + "\n")
+    journal.write_beside(SUSPECTS, json.dumps(found, indent=1) + "\n")
 
 
 def _suspects(journal: Journal) -> dict[str, list[suspects.Suspect]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +23,3 @@ def test_each_session_keeps_where_with_what_and_how_busy_it_was(monkeypatch: pyt
     assert (session["arguments"], session["site"]) == (["-b", "8"], SITE)
     assert session["environment"]["NCCL_ALGO"] == "Ring"
     assert session["load"] >= 0
-
-
-def test_a_run_that_is_not_named_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    path = str(tmp_path / "now-allreduce")
-    for name in ("now-allreduce", "now-allreduce-2", "now-allreduce-3"):
-        found = folder._unused(path)
-        assert found.name == name
-        found.mkdir()
