@@ -28,7 +28,7 @@ class Agenda:
     """The order of visits of one launch, from the journal as it grows; only rank 0 has one."""
 
     def __init__(self, cells: list[Cell], together: Mapping[int, list[int]], journal: Journal, effort: Effort) -> None:
-        """`together` names, under the first of them, the cells that are visited at once (see plan.batches)."""
+        """`together` names, under the first of them, the cells that are visited at once (see cell.batches)."""
         self._cells, self._together, self._journal, self._effort = cells, together, journal, effort
         self._begin = perf_counter()
         self._cut: dict[int, str] = {}  # cells passed over, and why

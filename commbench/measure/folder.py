@@ -54,9 +54,9 @@ class Launch:
 
 def begin(launch: Launch, out: str | None) -> Journal:
     """Resolve the plan of a new run and open its folder: `out`, or a new one by time and name."""
-    asked, world, backend, collective = launch.asked, launch.world, launch.backend, launch.collective
+    asked, backend, collective = launch.asked, launch.backend, launch.collective
     method = asked["method"] or backend.method
-    rounds = asked["rounds"] or (FEW_ROUNDS if world.crowded else ROUNDS)
+    rounds = asked["rounds"] or (FEW_ROUNDS if launch.site["crowded"] else ROUNDS)
     groups = _groups(asked, [Seat(**seat) for seat in launch.site["seats"]])
     machine, session = manifest.machine(), _session(launch)
     notes = dict.fromkeys(regime.findings(launch.site, machine, session["load"]))

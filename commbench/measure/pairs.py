@@ -149,7 +149,6 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     backend.open(world)
     place = site(world)
     journal: Journal | None = None
-    messages: Messages | None = None
     try:
 
         def prepare() -> dict[str, Any]:
@@ -184,13 +183,15 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
             code = max(code, _print_results(journal, options, cut, draw))
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
-        return code
+        messages.close()
+    except UsageError:  # on all ranks; after any other error this rank is alone, and closing together would wait
+        backend.close()
+        raise
     finally:
         if journal is not None:
             journal.close()
-        if messages is not None:
-            messages.close()
-        backend.close()
+    backend.close()
+    return code
 
 
 class _Crew:

@@ -1,14 +1,19 @@
-"""What a launch keeps of itself, and which folder it takes."""
+"""What a launch keeps of itself and says at its end, and what it leaves open where one rank fails alone."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from commbench.measure import folder
+from commbench.errors import UsageError
+from commbench.measure import folder, lead, pairs, run
 from tests.fakes import launch
+from tests.numpy_collectives import COLLECTIVES
+from tests.runs import record
 
 SITE: dict[str, Any] = {
     "seats": [{"host": "a", "node": 0, "on_node": place, "leaf": ""} for place in (0, 1)],
@@ -23,3 +28,56 @@ def test_each_session_keeps_where_with_what_and_how_busy_it_was(monkeypatch: pyt
     assert (session["arguments"], session["site"]) == (["-b", "8"], SITE)
     assert session["environment"]["NCCL_ALGO"] == "Ring"
     assert session["load"] >= 0
+
+
+class Closing:
+    """A library that says when it is closed, which all ranks must do together."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def open(self, *anything: Any) -> None:
+        """Nothing to open."""
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Pair:
+    rank, size = 1, 2
+
+
+def run_a_sweep(options: Any) -> int:
+    return run.run(cast(Any, Pair()), cast(Any, None), COLLECTIVES["allreduce"], options, [])
+
+
+def run_pairs(options: Any) -> int:
+    return pairs.run(cast(Any, Pair()), cast(Any, None), options, [], lambda folder: "")
+
+
+@pytest.mark.parametrize(("error", "closed"), [(UsageError("told to all"), 1), (MemoryError("here alone"), 0)])
+@pytest.mark.parametrize(("module", "work"), [(run, run_a_sweep), (pairs, run_pairs)])
+def test_libraries_are_closed_together_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[Any], int], error: Exception, closed: int
+) -> None:
+    library = Closing()
+
+    def fail(*anything: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(module, "find", lambda name: lambda: library, raising=False)
+    monkeypatch.setattr(module, "_open", lambda *anything: library, raising=False)
+    monkeypatch.setattr(module, "site", lambda world: {})
+    monkeypatch.setattr(module, "on_rank_0", fail)
+    with pytest.raises(type(error)):
+        work(SimpleNamespace(backend="mpi", settings=None, out=None))
+    assert library.closed == closed
+
+
+def test_drifting_cells_are_held_against_what_scatter_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    records = [record(rounds=6, drift=0.25), *[record(rounds=6)] * 18, record(rounds=5)]
+    lead._say_last(records, cast(Any, SimpleNamespace(folder="run")), cast(Any, SimpleNamespace(format="table")))
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
+    assert (
+        said == "# 1 cell drifted from the first rounds to the last (scatter alone gives up to 1.9): auto 1024 B +25%"
+    )
