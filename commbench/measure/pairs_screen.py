@@ -140,12 +140,14 @@ def _of_halving(halving: Halving, journal: Journal) -> str:
     names = [plan["names"][place] for place in verdict.places]
     if len(names) > 1:
         return f"the search ends at {', '.join(names)}: one half of them is as slow as the other"
-    return f"{names[0]} is slow: all-reduce takes {verdict.factor:.2f} times as long with it ({verdict.sure:.0%} sure)"
+    shown = f"in {verdict.rounds_shown} of {plan['effort']['rounds']} rounds of each halving, or more"
+    return f"{names[0]} is slow: all-reduce takes {verdict.factor:.2f} times as long with it ({shown})"
 
 
 def _verdict(plan: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
     names = [plan["names"][place] for place in verdict.places]
-    return {"places": list(verdict.places), "names": names, "times_as_long": verdict.factor, "sure": verdict.sure}
+    found = {"places": list(verdict.places), "names": names, "times_as_long": verdict.factor, "p": verdict.p}
+    return {**found, "rounds_shown": verdict.rounds_shown, "rounds": plan["effort"]["rounds"]}
 
 
 def _names(plan: Mapping[str, Any], members: Sequence[Sequence[int]]) -> list[list[str]]:
