@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import fields
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -114,6 +115,21 @@ def test_a_command_that_is_not_run(block: Block) -> None:
 def test_fences_say_what_they_hold(block: Block) -> None:
     assert block.language in ("sh", "python", "text", "json")
     assert [word for word in block.words if word not in NOT_RUN and not word.startswith("file=")] == []
+
+
+def test_the_design_names_the_files_of_the_package_and_no_other() -> None:
+    (tree,) = [block.text for block in blocks(ROOT / "docs" / "design.md") if "commbench/\n" in block.text]
+    named = set(re.findall(r"\w+\*?\.py", tree)) - {"setup.py"}
+    files = {path.relative_to(ROOT) for path in (ROOT / "commbench").rglob("*.py") if path.name != "__init__.py"}
+    # Whose name is its registration needs to be in no list.
+    registered = {
+        *ROOT.glob("commbench/*.py"),
+        *ROOT.glob("commbench/backends/[!_]*.py"),
+        *ROOT.glob("commbench/*/*/*"),
+    }
+    inside = {path.name for path in files if ROOT / path not in registered}
+    assert [name for name in sorted(inside) if not any(fnmatch(name, pattern) for pattern in named)] == []
+    assert [pattern for pattern in sorted(named) if not any(fnmatch(path.name, pattern) for path in files)] == []
 
 
 def test_the_options_are_those_of_the_parser() -> None:

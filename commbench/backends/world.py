@@ -95,7 +95,7 @@ def _quota() -> int:
 
 
 class World:
-    """The ranks of this launch, over MPI. Every method but the constructor's reading is collective."""
+    """The ranks of this launch, over MPI. The constructor is collective, and any method that does not say otherwise."""
 
     def __init__(self, mpi: Any, comm: Any = None) -> None:
         self.mpi = mpi

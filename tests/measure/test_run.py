@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,8 @@ import pytest
 
 from commbench.errors import UsageError
 from commbench.measure import folder, lead, pairs, run
-from tests.fakes import launch
+from commbench.measure.watchdog import SETUP
+from tests.fakes import effort, launch
 from tests.numpy_collectives import COLLECTIVES
 from tests.runs import record
 
@@ -72,6 +74,30 @@ def test_libraries_are_closed_together_or_not_at_all(
     with pytest.raises(type(error)):
         work(SimpleNamespace(backend="mpi", settings=None, out=None))
     assert library.closed == closed
+
+
+def test_taking_memory_and_compiling_have_their_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Any] = []
+
+    class Told:
+        def tell(self, guide: Any) -> None:
+            """Nobody asks."""
+
+        begin = staticmethod(events.append)
+
+    def sweep(*anything: Any) -> Any:
+        events.append("sweep")
+        raise UsageError("far enough")
+
+    plan = {"cells": [], "effort": asdict(effort()), "groups": {}, "folder": ".", "session": 0, "crowded": False}
+    monkeypatch.setattr(run, "_open", lambda *anything: Closing())
+    monkeypatch.setattr(run, "site", lambda world: {})
+    monkeypatch.setattr(run, "on_rank_0", lambda world, work: plan)
+    monkeypatch.setattr(run, "Sweep", sweep)
+    options = cast(Any, SimpleNamespace(backend="mpi", settings=None))
+    with pytest.raises(UsageError, match="far enough"):
+        run.run(cast(Any, Pair()), cast(Any, Told()), COLLECTIVES["allreduce"], options, [])
+    assert events == [SETUP, "sweep"]
 
 
 def test_drifting_cells_are_held_against_what_scatter_gives(capsys: pytest.CaptureFixture[str]) -> None:

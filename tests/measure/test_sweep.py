@@ -143,3 +143,19 @@ def test_where_ranks_wait_for_a_core_no_loop_is_compiled(monkeypatch: pytest.Mon
     library = FakeLibrary()
     sweep(Commanding(library), library, [], crowded)
     assert tried == ([] if crowded else [[0, 1]])
+
+
+def test_the_loop_is_compiled_under_the_librarys_own_choice_which_each_rank_may_make_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library, used = FakeLibrary(), list[str]()
+    plan = library.plan
+
+    def planned_under(call: Any, slots: Any) -> Any:
+        used.append(library.in_force.name if library.in_force else "none")
+        return plan(call, slots)
+
+    monkeypatch.setattr(compiled, "available", lambda: True)
+    monkeypatch.setattr(library, "plan", planned_under)
+    sweep(Commanding(library), library, [])
+    assert used == ["auto"]
