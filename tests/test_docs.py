@@ -20,10 +20,10 @@ from commbench.backends import _algorithms
 from commbench.broadcast import BROADCAST
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.cli import parser
-from commbench.measure.folder import _session
+from commbench.measure.folder import session
 from commbench.measure.visit import Visit
 from commbench.results import record, status
-from tests.fakes import FakeLibrary, call, effort, launch
+from tests.fakes import FakeLibrary, call, effort
 from tests.mpi.launch import MPIRUN, library, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,8 +150,8 @@ def test_the_keys_are_those_of_a_record() -> None:
 def test_the_keys_of_a_session_are_those_that_a_launch_keeps() -> None:
     documented = [code(row[0]) for row in rows("docs/results.md", "Manifest")]
     prefix = "sessions[]."
-    session = {key.removeprefix(prefix) for key in documented if key.startswith(prefix)}
-    assert session == _session(launch()).keys()
+    keys = {key.removeprefix(prefix) for key in documented if key.startswith(prefix)}
+    assert keys == session([], {}).keys()
 
 
 def test_the_keys_of_a_visit_are_named() -> None:

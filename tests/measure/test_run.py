@@ -13,7 +13,7 @@ import pytest
 from commbench.errors import UsageError
 from commbench.measure import folder, lead, pairs, run
 from commbench.measure.watchdog import SETUP
-from tests.fakes import effort, launch
+from tests.fakes import effort
 from tests.numpy_collectives import COLLECTIVES
 from tests.runs import record
 
@@ -25,7 +25,7 @@ SITE: dict[str, Any] = {
 
 def test_each_session_keeps_where_with_what_and_how_busy_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
-    session = json.loads(json.dumps(folder._session(launch(["-b", "8"], **SITE))))
+    session = json.loads(json.dumps(folder.session(["-b", "8"], SITE)))
     assert session.keys() == {"started", "arguments", "site", "environment", "load"}
     assert (session["arguments"], session["site"]) == (["-b", "8"], SITE)
     assert session["environment"]["NCCL_ALGO"] == "Ring"

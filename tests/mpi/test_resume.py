@@ -214,7 +214,7 @@ def test_a_run_does_not_go_on_with_another_number_of_ranks(finished: Path) -> No
     done = go_on(finished, n=3)
 
     assert done.code == 2
-    assert len(done.complaints) == 1 and "size 2" in done.complaints[0]
+    assert len(done.complaints) == 1 and "number of ranks 2" in done.complaints[0]
     assert files(finished) == before
 
 
