@@ -18,14 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from commbench.__main__ import doors
 from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, ResultsError, UsageError
 from commbench.results import manifest
-from commbench.results.journal import MANIFEST, replace
+from commbench.results.journal import MANIFEST, new_folder, replace
 from commbench.results.launch import LAUNCH, read_launch
 from commbench.results.launches import (
     KEY,
@@ -169,7 +169,7 @@ def _prepare(options: argparse.Namespace, command: list[str]) -> tuple[Path, Pla
     launches = None if options.launches is None else parse_whole(options.launches, "--launches", least=2)
     seed = parse_whole(options.seed, "--seed")
     if not options.resume:
-        folder = Path(options.out) if options.out else _unused(f"results/{manifest.now()}-repeat")
+        folder = Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-repeat")
         if (folder / SET).exists() or (folder / MANIFEST).exists():
             raise ResultsError(f"{folder} holds results already: go on with a set by --resume, or name another --out")
         plan = Plan(commands, launches or 5, options.shuffle, seed)
@@ -191,10 +191,6 @@ def _prepare(options: argparse.Namespace, command: list[str]) -> tuple[Path, Pla
     except OSError as error:
         raise ResultsError(f"cannot write to {folder}: {error.strerror}; name another folder by --out") from None
     return folder, plan
-
-
-def _unused(path: str) -> Path:
-    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())
 
 
 def _read_plan(folder: Path) -> Plan:

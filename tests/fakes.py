@@ -12,7 +12,6 @@ import numpy as np
 from commbench.backends.base import AUTO, Algorithm, Backend, Call, Native, OnHost, Selection
 from commbench.backends.world import World
 from commbench.measure.effort import Effort
-from commbench.measure.folder import Launch
 from tests.numpy_collectives import COLLECTIVES, Array
 
 RING = Algorithm("ring", "ring")
@@ -35,12 +34,6 @@ def effort(**changes: Any) -> Effort:
 def call(algorithm: Algorithm = RING, count: int = 100, **changes: Any) -> Call:
     fields: dict[str, Any] = {"dtype": "float32", "itemsize": 4, "redop": "sum", "root": 0, "inplace": False}
     return Call(COLLECTIVES["allreduce"], algorithm, count=count, **(fields | changes))
-
-
-def launch(words: Sequence[str] = (), **site: Any) -> Launch:
-    """A launch of one rank at the door of the all-reduce, with these words."""
-    library = FakeLibrary()
-    return Launch(library.world, library.backend, COLLECTIVES["allreduce"], {}, frozenset(), words, site)
 
 
 class FakeWorld:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import fields
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +20,10 @@ from commbench.backends import _algorithms
 from commbench.broadcast import BROADCAST
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.cli import parser
-from commbench.measure.folder import _session
+from commbench.measure.folder import session
 from commbench.measure.visit import Visit
 from commbench.results import record, status
-from tests.fakes import FakeLibrary, call, effort, launch
+from tests.fakes import FakeLibrary, call, effort
 from tests.mpi.launch import MPIRUN, library, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,6 +117,21 @@ def test_fences_say_what_they_hold(block: Block) -> None:
     assert [word for word in block.words if word not in NOT_RUN and not word.startswith("file=")] == []
 
 
+def test_the_design_names_the_files_of_the_package_and_no_other() -> None:
+    (tree,) = [block.text for block in blocks(ROOT / "docs" / "design.md") if "commbench/\n" in block.text]
+    named = set(re.findall(r"\w+\*?\.py", tree)) - {"setup.py"}
+    files = {path.relative_to(ROOT) for path in (ROOT / "commbench").rglob("*.py") if path.name != "__init__.py"}
+    # Whose name is its registration needs to be in no list.
+    registered = {
+        *ROOT.glob("commbench/*.py"),
+        *ROOT.glob("commbench/backends/[!_]*.py"),
+        *ROOT.glob("commbench/*/*/*"),
+    }
+    inside = {path.name for path in files if ROOT / path not in registered}
+    assert [name for name in sorted(inside) if not any(fnmatch(name, pattern) for pattern in named)] == []
+    assert [pattern for pattern in sorted(named) if not any(fnmatch(path.name, pattern) for path in files)] == []
+
+
 def test_the_options_are_those_of_the_parser() -> None:
     actions = {}
     for collective in (ALLREDUCE, BROADCAST):  # together they have -o and -r
@@ -134,8 +150,8 @@ def test_the_keys_are_those_of_a_record() -> None:
 def test_the_keys_of_a_session_are_those_that_a_launch_keeps() -> None:
     documented = [code(row[0]) for row in rows("docs/results.md", "Manifest")]
     prefix = "sessions[]."
-    session = {key.removeprefix(prefix) for key in documented if key.startswith(prefix)}
-    assert session == _session(launch()).keys()
+    keys = {key.removeprefix(prefix) for key in documented if key.startswith(prefix)}
+    assert keys == session([], {}).keys()
 
 
 def test_the_keys_of_a_visit_are_named() -> None:

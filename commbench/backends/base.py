@@ -2,8 +2,9 @@
 
 A backend lives in `commbench/backends/NAME.py` as class `Backend`; a dotted name (`--backend mylab.ucx`) is imported as
 it stands. A plan's `runs` and the barrier block until the operation is complete on this rank. `open`, `using`, `close`
-and what a plan runs are collective: every rank makes these calls, in the same order, with the same arguments. All
-others are local to a rank, and some are made on rank 0 alone.
+and what a plan runs are collective: every rank makes these calls, in the same order, with the same arguments. Only
+`using` with AUTO, before another algorithm was in force, may be entered by one rank alone: the loop is compiled there.
+All others are local to a rank, and some are made on rank 0 alone.
 """
 
 from __future__ import annotations

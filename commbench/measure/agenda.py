@@ -8,6 +8,7 @@ enough, when it had its rounds or its seconds, or when the budget is spent.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Any
@@ -28,10 +29,13 @@ class Agenda:
     """The order of visits of one launch, from the journal as it grows; only rank 0 has one."""
 
     def __init__(self, cells: list[Cell], together: Mapping[int, list[int]], journal: Journal, effort: Effort) -> None:
-        """`together` names, under the first of them, the cells that are visited at once (see plan.batches)."""
+        """`together` names, under the first of them, the cells that are visited at once (see cell.batches)."""
         self._cells, self._together, self._journal, self._effort = cells, together, journal, effort
         self._begin = perf_counter()
         self._cut: dict[int, str] = {}  # cells passed over, and why
+        self._first_seconds: dict[tuple[Any, ...], list[tuple[int, float]]] = {}  # by kin, in rising order of size
+        for index in journal.visits:
+            self._note_first(index)
         self._algorithms = list(dict.fromkeys((cell.algorithm, cell.protocol) for cell in cells))
 
     def steps(self) -> Iterator[tuple[int, float]]:
@@ -106,8 +110,17 @@ class Agenda:
             if reason := self._too_long(index, auto if cell.algorithm == AUTO else others):
                 self._cut[index] = reason
             else:
+                fresh = [other for other in planned if not self._journal.visits[other]]
                 yield index, SHORT_VISIT
+                for other in fresh:
+                    self._note_first(other)
         self._journal.write_records(RECORDS_EVERY)
+
+    def _note_first(self, index: int) -> None:
+        """Keep what a cell's first visit took, where it went well."""
+        visits, cell = self._journal.visits[index], self._cells[index]
+        if visits and visits[0]["status"] == OK:
+            insort(self._first_seconds.setdefault(_kin(cell), []), (cell.size, visits[0]["seconds"]))
 
     def _missing(self, visits: list[dict[str, Any]]) -> bool:
         """Whether a cell still needs its first good visit: what an earlier session could not do is tried again."""
@@ -146,13 +159,10 @@ class Agenda:
         if left <= 0:
             return f"the budget of {self._effort.budget:g} s was spent on other cells"
         cell = self._cells[index]
-        smaller = [
-            (other.size, visits[0]["seconds"])
-            for other, visits in zip(self._cells, self._journal.visits.values(), strict=True)
-            if visits and other.size < cell.size and _kin(other) == _kin(cell) and visits[0]["status"] == OK
-        ]
+        measured = self._first_seconds.get(_kin(cell), [])
+        smaller = bisect_left(measured, (cell.size,))
         if smaller:
-            foreseen = foresee(sorted(smaller), cell.size)
+            foreseen = foresee(measured[max(0, smaller - 2) : smaller], cell.size)
             expected = f"a visit was foreseen to take {foreseen:.1f} s"
             if foreseen > left:
                 return f"{expected}, and {left:.1f} s of the budget were left for it"

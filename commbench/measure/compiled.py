@@ -23,7 +23,8 @@ _LLVM_TYPES = {ctypes.c_int32: "i32", ctypes.c_size_t: "i64"}
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 
 # The loop as LLVM's assembly. It fills `out` with `n` durations in seconds, rotating over `slots` pairs of addresses,
-# and returns the bitwise or of all return codes. Comments: https://llvm.org/docs/LangRef.html
+# and returns the bitwise or of the collectives' return codes (a barrier's is not looked at). For comments see
+# https://llvm.org/docs/LangRef.html
 _LOOP = """
 define i32 @loop(ptr %send, ptr %recv, i64 %slots, i64 %n, ptr %out, {parameters}) {{
 start:

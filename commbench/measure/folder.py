@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from commbench.measure.effort import FEW_ROUNDS, ROUNDS, Effort
 from commbench.measure.plan import Request, build
 from commbench.measure.site import Seat
 from commbench.results import manifest, regime
-from commbench.results.journal import Journal
+from commbench.results.journal import Journal, new_folder
 from commbench.results.launch import launch_number
 from commbench.results.record import FORMAT
 from commbench.results.status import NOT_APPLICABLE, NOT_MEASURED
@@ -31,7 +30,7 @@ T = TypeVar("T")
 # What may be asked for anew when a run is resumed: how long and how well, not what and how.
 _RENEWABLE = ("rounds", "precision", "max_seconds", "budget", "warmup")
 # What must be as it was, in words.
-_SAME = {
+SAME = {
     "collective": "collective",
     "backend": "backend",
     "library": "library",
@@ -55,13 +54,13 @@ class Launch:
 
 def begin(launch: Launch, out: str | None) -> Journal:
     """Resolve the plan of a new run and open its folder: `out`, or a new one by time and name."""
-    asked, world, backend, collective = launch.asked, launch.world, launch.backend, launch.collective
+    asked, backend, collective = launch.asked, launch.backend, launch.collective
     method = asked["method"] or backend.method
-    _check_method(method, world)
-    rounds = asked["rounds"] or (FEW_ROUNDS if world.crowded else ROUNDS)
+    _check_method(method, launch.world)
+    rounds = asked["rounds"] or (FEW_ROUNDS if launch.site["crowded"] else ROUNDS)
     groups = _groups(asked, [Seat(**seat) for seat in launch.site["seats"]])
-    machine, session = manifest.machine(), _session(launch)
-    notes = dict.fromkeys(regime.findings(launch.site, machine, session["load"]))
+    machine, now = manifest.machine(), session(launch.words, launch.site)
+    notes = dict.fromkeys(regime.findings(launch.site, machine, now["load"]))
     if asked["concurrent"]:
         notes["all groups run at once (--concurrent on): what one has the others lack"] = None
     cells: list[Cell] = []
@@ -72,7 +71,8 @@ def begin(launch: Launch, out: str | None) -> Journal:
     contents = {
         "version": FORMAT,
         "plan": {
-            "facts": _facts(launch, method) | {"groups": _group_facts(groups, launch), "launch": launch_number(out)},
+            "facts": facts(collective.name, backend, launch.world, method)
+            | {"groups": _group_facts(groups, launch), "launch": launch_number(out)},
             "asked": asked,
             "effort": asdict(pick(Effort, {**asked, "method": method, "rounds": rounds})),
             "notes": list(notes),
@@ -80,9 +80,9 @@ def begin(launch: Launch, out: str | None) -> Journal:
         },
         "library": backend.facts(),
         "machine": machine,
-        "sessions": [session],
+        "sessions": [now],
     }
-    return Journal.create(Path(out) if out else _unused(f"results/{manifest.now()}-{collective.name}"), contents)
+    return Journal.create(Path(out) if out else new_folder(f"results/{manifest.now()}-{collective.name}"), contents)
 
 
 def take_up(launch: Launch, out: str | None) -> Journal:
@@ -92,28 +92,17 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     launch.backend.algorithms(launch.collective)  # refuses settings that choose the algorithm already
     plan = journal.manifest["plan"]
     _check_method(plan["facts"]["method"], launch.world)
-    ours = _facts(launch, plan["facts"]["method"])
-    for name, words in _SAME.items():
-        if plan["facts"][name] != ours[name]:
-            raise ResultsError(
-                f"{journal.folder} was begun with {words} {plan['facts'][name]}, this launch has {ours[name]}: "
-                "resume as it was begun, or start another run by another --out"
-            )
+    here = facts(launch.collective.name, launch.backend, launch.world, plan["facts"]["method"])
+    check_same(journal.folder, plan["facts"], here, SAME)
     for name, kept in plan["facts"]["groups"].items():
-        here = _group_facts([Group(name, tuple(kept["order"]))], launch)[name]
-        if name != ALL and here["hosts"] != kept["hosts"]:
+        group = _group_facts([Group(name, tuple(kept["order"]))], launch)[name]
+        if name != ALL and group["hosts"] != kept["hosts"]:
             raise ResultsError(
                 f"in {journal.folder}, group {name} was on {kept['hosts']}, in this launch its ranks are on "
-                f"{here['hosts']}: place the ranks as they were, or start another run by another --out"
+                f"{group['hosts']}: place the ranks as they were, or start another run by another --out"
             )
-    for name in sorted(launch.given.difference(_RENEWABLE)):
-        if launch.asked[name] not in (plan["asked"][name], plan["facts"].get(name)):
-            raise ResultsError(
-                f"{journal.folder} holds another plan: {name} is {plan['asked'][name]} there and {launch.asked[name]} "
-                "here; --resume needs no arguments but --out, or start another run by another --out"
-            )
-    plan["effort"] |= {name: launch.asked[name] for name in launch.given.intersection(_RENEWABLE)}
-    journal.begin_session(_session(launch))
+    renew(journal, launch.asked, launch.given, plan["asked"], _RENEWABLE)
+    journal.begin_session(session(launch.words, launch.site))
     return journal
 
 
@@ -161,42 +150,69 @@ def _groups(asked: Mapping[str, Any], seats: Sequence[Seat]) -> list[Group]:
     return found
 
 
-def _facts(launch: Launch, method: str) -> dict[str, Any]:
-    """Return what all records of the run share, and who took part."""
+def _group_facts(groups: Sequence[Group], launch: Launch) -> dict[str, dict[str, Any]]:
+    seats = [Seat(**seat) for seat in launch.site["seats"]]
+    return {group.name: group_facts(group.ranks, seats, launch.collective.busbw(len(group.ranks))) for group in groups}
+
+
+# What every door's run folder has: also that of pairs.
+
+
+def facts(collective: str, backend: Backend, world: World, method: str) -> dict[str, Any]:
+    """Return what all records of a run share, and who took part."""
     return {
-        "collective": launch.collective.name,
-        "backend": launch.backend.name,
-        "library": launch.backend.library,
+        "collective": collective,
+        "backend": backend.name,
+        "library": backend.library,
         "method": method,
         "launch": 0,
-        "simulated": launch.backend.simulated,
-        "size": launch.world.size,
-        "nodes": launch.world.nodes,
+        "simulated": backend.simulated,
+        "size": world.size,
+        "nodes": world.nodes,
     }
 
 
-def _group_facts(groups: Sequence[Group], launch: Launch) -> dict[str, dict[str, Any]]:
-    """Return what the records of each group share."""
-    seats = [Seat(**seat) for seat in launch.site["seats"]]
+def group_facts(ranks: Sequence[int], seats: Sequence[Seat], busbw_factor: float) -> dict[str, Any]:
+    """Return what the records of a group share."""
     return {
-        group.name: {
-            "ranks": format_ranges(group.ranks),
-            "order": list(group.ranks),
-            "hosts": ",".join(dict.fromkeys(seats[rank].host for rank in group.ranks)),
-            "nranks": len(group.ranks),
-            "nnodes": len({seats[rank].node for rank in group.ranks}),
-            "busbw_factor": launch.collective.busbw(len(group.ranks)),
-        }
-        for group in groups
+        "ranks": format_ranges(ranks),
+        "order": list(ranks),
+        "hosts": ",".join(dict.fromkeys(seats[rank].host for rank in ranks)),
+        "nranks": len(ranks),
+        "nnodes": len({seats[rank].node for rank in ranks}),
+        "busbw_factor": busbw_factor,
     }
 
 
-def _session(launch: Launch) -> dict[str, Any]:
-    """Return what the manifest keeps of each launch that went into the run."""
-    about = {"started": manifest.now(), "arguments": list(launch.words), "site": launch.site}
+def session(words: Sequence[str], site: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the manifest keeps of each launch that went into a run."""
+    about = {"started": manifest.now(), "arguments": list(words), "site": dict(site)}
     return {**about, "environment": manifest.environment(), "load": os.getloadavg()[0]}
 
 
-def _unused(path: str) -> Path:
-    """Return `path`, numbered where another run began in the same second."""
-    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())
+def check_same(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any], words: Mapping[str, str]) -> None:
+    """Raise ResultsError where what `words` names is not the same in a run folder and in this launch."""
+    for name, said in words.items():
+        if there.get(name) != here[name]:
+            raise ResultsError(
+                f"{folder} was begun with {said} {there.get(name)}, this launch has {here[name]}: "
+                "resume as it was begun, or start another run by another --out"
+            )
+
+
+def renew(
+    journal: Journal,
+    asked: Mapping[str, Any],
+    given: frozenset[str],
+    before: Mapping[str, Any],
+    renewable: Sequence[str],
+) -> None:
+    """Ask anew for what is `renewable`; raise ResultsError where something else was given than `before`."""
+    plan = journal.manifest["plan"]
+    for name in sorted(given.difference(renewable)):
+        if asked[name] not in (before[name], plan["facts"].get(name)):
+            raise ResultsError(
+                f"{journal.folder} holds another plan: {name} is {before[name]} there and {asked[name]} here; "
+                "--resume needs no arguments but --out, or start another run by another --out"
+            )
+    plan["effort"] |= {name: asked[name] for name in given.intersection(renewable)}

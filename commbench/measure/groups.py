@@ -84,6 +84,8 @@ def _from_file(path: Path, n: int) -> list[Group]:
         if not colon or not name.strip():
             raise UsageError(f"{path}:{number}: a group is a name, a colon and ranks (left: 0-3,8), not {text!r}")
         groups.append(Group(name.strip(), _ranks(ranks, n, f"{path}:{number}")))
+        if groups[-1].name == ALL and len(groups[-1].ranks) < n:
+            raise UsageError(f"{path}:{number}: {ALL!r} names all {n} ranks, not {ranks.strip()}: take another name")
     names = [group.name for group in groups]
     if not groups or len(set(names)) < len(names):
         raise UsageError(f"{path} must name at least one group, and each by a name of its own")

@@ -23,6 +23,7 @@ from commbench.measure.progress import Progress
 from commbench.measure.sweep import Sweep
 from commbench.results.journal import Journal
 from commbench.results.record import Record
+from commbench.results.regime import drifts_by_chance
 from commbench.results.skew import laggards
 from commbench.results.status import FAILURES, NOT_MEASURED
 
@@ -53,7 +54,7 @@ class Lead:
         plan = journal.manifest["plan"]
         groups = {name: facts["order"] for name, facts in plan["facts"]["groups"].items()}
         where = {"folder": str(journal.folder.resolve()), "session": journal.session}
-        return {"cells": plan["cells"], "effort": plan["effort"], "groups": groups, **where}
+        return {"cells": plan["cells"], "effort": plan["effort"], "groups": groups, "crowded": site["crowded"], **where}
 
     def say_first(self, backend: str) -> None:
         """Say what is about to be measured, on what."""
@@ -160,7 +161,12 @@ def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> 
     ]
     if drifting:
         more = f" and {len(drifting) - 5} more" if len(drifting) > 5 else ""
-        lines.append(f"drifted over their rounds, so the machine changed meanwhile: {', '.join(drifting[:5])}{more}")
+        chance = drifts_by_chance([record.rounds for record in records])
+        number = f"{len(drifting)} cell{'s' * (len(drifting) != 1)}"
+        lines.append(
+            f"{number} drifted from the first rounds to the last (scatter alone gives up to {chance:.2g}): "
+            f"{', '.join(drifting[:5])}{more}"
+        )
     lines += laggards(records)
     lines.append(f"read with commbench.load({str(journal.folder)!r}), which needs pandas")
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

@@ -7,12 +7,10 @@ what it gave. Three modes share this: pairs, `--incast` and `--halve` (see tourn
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, TextIO
@@ -20,7 +18,7 @@ from typing import Any, NoReturn, TextIO
 from commbench.backends.base import Backend, find
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
-from commbench.measure import pairs_screen, screen, tournament
+from commbench.measure import folder, pairs_screen, screen, tournament
 from commbench.measure.door import Parser, on_rank_0, run_door
 from commbench.measure.messages import Messages, room
 from commbench.measure.progress import Progress
@@ -28,10 +26,10 @@ from commbench.measure.site import Seat, site
 from commbench.measure.tournament import ALLREDUCE, HALVE, INCAST, PAIRS, Duty, Halving, Plan, Visit
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
-from commbench.results.journal import Journal, append_beside
+from commbench.results.journal import Journal, append_beside, new_folder
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, TIMEOUT
-from commbench.units import approximate_size, format_ranges, format_size, parse_number, parse_size, parse_whole
+from commbench.units import approximate_size, format_size, parse_number, parse_size, parse_whole
 
 NAME = "pairs"
 FORMATS = ("table", "json", "csv")
@@ -150,7 +148,6 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     backend.open(world)
     place = site(world)
     journal: Journal | None = None
-    messages: Messages | None = None
     try:
 
         def prepare() -> dict[str, Any]:
@@ -185,13 +182,15 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
             code = max(code, _print_results(journal, options, cut, draw))
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
-        return code
+        messages.close()
+    except UsageError:  # on all ranks; after any other error this rank is alone, and closing together would wait
+        backend.close()
+        raise
     finally:
         if journal is not None:
             journal.close()
-        if messages is not None:
-            messages.close()
-        backend.close()
+    backend.close()
+    return code
 
 
 class _Crew:
@@ -367,8 +366,8 @@ def _begin(world: World, backend: Backend, options: Options, words: Sequence[str
     contents = {
         "version": FORMAT,
         "plan": {
-            "facts": _facts(world, backend)
-            | {"groups": {group.name: _group(group.ranks, seats) for group in plan.groups}},
+            "facts": folder.facts(NAME, backend, world, "loop")
+            | {"groups": {group.name: folder.group_facts(group.ranks, seats, 1.0) for group in plan.groups}},
             "mode": effort["mode"],
             "places": places,
             "names": names,
@@ -378,9 +377,11 @@ def _begin(world: World, backend: Backend, options: Options, words: Sequence[str
         },
         "library": backend.facts(),
         "machine": manifest.machine(),
-        "sessions": [_session(words, site)],
+        "sessions": [folder.session(words, site)],
     }
-    return Journal.create(Path(options.out) if options.out else _unused(f"results/{manifest.now()}-{NAME}"), contents)
+    return Journal.create(
+        Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-{NAME}"), contents
+    )
 
 
 def _memory(site: Mapping[str, Any], places: Sequence[int]) -> int | None:
@@ -396,24 +397,13 @@ def _take_up(
     """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
-    here = _facts(world, backend)
+    here = folder.facts(NAME, backend, world, "loop")
     here["places"], here["names"] = names_of(_seats(site))
     there = {**plan["facts"], "places": plan.get("places"), "names": plan.get("names")}
-    for name in ("collective", "backend", "library", "size", "nodes", "places", "names"):
-        if there.get(name) != here[name]:
-            raise ResultsError(
-                f"{journal.folder} was begun with {name} {there.get(name)}, this launch has {here[name]}: "
-                "resume as it was begun, or start another run by another --out"
-            )
+    folder.check_same(journal.folder, there, here, {**folder.SAME, "places": "ranks", "names": "places"})
     _check_plan(journal)
-    for name in sorted(options.given.difference(_RENEWABLE)):
-        if options.plan[name] != plan["effort"][name]:
-            raise ResultsError(
-                f"{journal.folder} holds another plan: {name} is {plan['effort'][name]} there and {options.plan[name]} "
-                "here; --resume needs no arguments but --out, or start another run by another --out"
-            )
-    plan["effort"] |= {name: options.plan[name] for name in options.given.intersection(_RENEWABLE)}
-    journal.begin_session(_session(words, site))
+    folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
+    journal.begin_session(folder.session(words, site))
     return journal
 
 
@@ -430,30 +420,6 @@ def _check_plan(journal: Journal) -> None:
             f"{journal.folder} holds no plan of commbench {NAME} ({type(error).__name__}: {error}): start another run "
             "by another --out"
         ) from None
-
-
-def _facts(world: World, backend: Backend) -> dict[str, Any]:
-    return {
-        "collective": NAME,
-        "backend": backend.name,
-        "library": backend.library,
-        "method": "loop",
-        "launch": 0,
-        "simulated": False,
-        "size": world.size,
-        "nodes": world.nodes,
-    }
-
-
-def _group(ranks: Sequence[int], seats: Sequence[Seat]) -> dict[str, Any]:
-    return {
-        "ranks": format_ranges(ranks),
-        "order": list(ranks),
-        "hosts": ",".join(dict.fromkeys(seats[rank].host for rank in ranks)),
-        "nranks": len(ranks),
-        "nnodes": len({seats[rank].node for rank in ranks}),
-        "busbw_factor": 1.0,
-    }
 
 
 def _cell(duty: Duty, owner: str) -> dict[str, Any]:
@@ -482,13 +448,3 @@ def _notes(site: Mapping[str, Any], effort: Mapping[str, Any]) -> list[str]:
             "disjoint pairs at once: each has its part of a trunk that they share (--concurrent off: all of it)"
         )
     return notes
-
-
-def _session(words: Sequence[str], site: Mapping[str, Any]) -> dict[str, Any]:
-    about = {"started": manifest.now(), "arguments": list(words), "site": dict(site)}
-    return {**about, "environment": manifest.environment(), "load": os.getloadavg()[0]}
-
-
-def _unused(path: str) -> Path:
-    """Return `path`, numbered where another run began in the same second."""
-    return next(found for i in count(1) if not (found := Path(path if i == 1 else f"{path}-{i}")).exists())

@@ -13,7 +13,7 @@ from commbench.backends.base import Backend
 from commbench.measure.screen import number
 from commbench.measure.tournament import HALVE, INCAST, PAIRS, Halving, Verdict
 from commbench.results import matrix, suspects
-from commbench.results.journal import Journal, replace
+from commbench.results.journal import Journal
 from commbench.results.status import OK
 from commbench.units import approximate_size
 
@@ -92,8 +92,7 @@ def keep(journal: Journal) -> None:
             what: [{**suspect.to_dict(), "names": _names(plan, suspect.members)} for suspect in those]
             for what, those in _suspects(journal).items()
         }
-    with journal._saying(SUSPECTS):
-        replace(journal.folder / SUSPECTS, json.dumps(found, indent=1) + "\n")
+    journal.write_beside(SUSPECTS, json.dumps(found, indent=1) + "\n")
 
 
 def _suspects(journal: Journal) -> dict[str, list[suspects.Suspect]]:
@@ -141,12 +140,14 @@ def _of_halving(halving: Halving, journal: Journal) -> str:
     names = [plan["names"][place] for place in verdict.places]
     if len(names) > 1:
         return f"the search ends at {', '.join(names)}: one half of them is as slow as the other"
-    return f"{names[0]} is slow: all-reduce takes {verdict.factor:.2f} times as long with it ({verdict.sure:.0%} sure)"
+    shown = f"in {verdict.rounds_shown} of {plan['effort']['rounds']} rounds of each halving, or more"
+    return f"{names[0]} is slow: all-reduce takes {verdict.factor:.2f} times as long with it ({shown})"
 
 
 def _verdict(plan: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
     names = [plan["names"][place] for place in verdict.places]
-    return {"places": list(verdict.places), "names": names, "times_as_long": verdict.factor, "sure": verdict.sure}
+    found = {"places": list(verdict.places), "names": names, "times_as_long": verdict.factor, "p": verdict.p}
+    return {**found, "rounds_shown": verdict.rounds_shown, "rounds": plan["effort"]["rounds"]}
 
 
 def _names(plan: Mapping[str, Any], members: Sequence[Sequence[int]]) -> list[list[str]]:

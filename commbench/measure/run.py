@@ -38,9 +38,11 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
         teams |= _teams(world, backend, options.settings, groups)
         if lead is not None:
             lead.say_first(f"{name}: {why}")
+        watchdog.begin(SETUP)  # anew: taking memory, connecting and compiling have their own time
         for team in teams.values():
             team.backend.connect()
-        sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, watchdog.begin)
+        crowded = plan["crowded"]
+        sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, crowded, watchdog.begin)
         code = 0
         if lead is None:
             sweep.follow()
@@ -52,15 +54,23 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
         sweep.close()
-        return code
+    except UsageError:  # on all ranks; after any other error this rank is alone, and closing together would wait
+        _close(teams, backend)
+        raise
     finally:
         if lead is not None:
             lead.close()
-        for team in teams.values():
-            if team.backend is not backend:
-                team.backend.close()
-                team.world.close()
-        backend.close()
+    _close(teams, backend)
+    return code
+
+
+def _close(teams: Mapping[str, Team], backend: Backend) -> None:
+    """Close the libraries, on every rank together."""
+    for team in teams.values():
+        if team.backend is not backend:
+            team.backend.close()
+            team.world.close()
+    backend.close()
 
 
 def _teams(world: World, backend: Backend, settings: Settings, groups: Sequence[Group]) -> dict[str, Team]:

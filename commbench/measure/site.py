@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from commbench import cgroup
 from commbench.backends.world import World
-from commbench.units import format_ranges
+from commbench.units import expand_ranges, format_ranges
 
 _NO_LIMIT = 1 << 62
 
@@ -46,18 +45,18 @@ def site(world: World) -> dict[str, Any]:
     told = world.gather_text(seat)
     if told is None:
         return {}
-    seats, cpus, machines = [], [], Counter[str]()
+    seats, cpus, machines = [], [], dict[str, list[str]]()
     for host, node, place, leaf, mask, machine in (text.split("/") for text in told):
         seats.append({"host": host, "node": int(node), "on_node": int(place), "leaf": leaf})
         cpus.append(mask)
-        machines[machine] += 1
+        machines.setdefault(machine, []).append(mask)
     allowance, memory = (None if value == -_NO_LIMIT else -value for value in lowest)
     return {
         "seats": seats,
         "cpus": cpus,
         "cores": world.cores,
         # Containers, and emulated hosts, are nodes of their own to MPI while they share the cores of one machine.
-        "crowded": world.crowded or max(machines.values()) > world.cores,
+        "crowded": world.crowded or any(map(_outnumber, machines.values())),
         "allowance": allowance,
         "memory": memory,
     }
@@ -76,6 +75,12 @@ def memory_available() -> int | None:
     found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
     left = cgroup.memory_left()
     return min(found if left is None else [*found, left], default=None)
+
+
+def _outnumber(masks: Sequence[str]) -> bool:
+    """Whether the ranks of a machine, of which each has such CPUs (empty: unknown), outnumber these together."""
+    cpus = {cpu for mask in masks for cpu in expand_ranges(mask)}
+    return all(masks) and len(masks) > len(cpus)
 
 
 def _machine() -> str:

@@ -49,10 +49,12 @@ class Sweep:
         cells: Sequence[Cell],
         together: Mapping[int, list[int]],
         effort: Effort,
+        crowded: bool,
         begin: Callable[[int, int], None],
     ) -> None:
-        """`backend` is open among all ranks; `teams` are this rank's, by their group; `together` is plan.batches'.
+        """`backend` is open among all ranks; `teams` are this rank's, by their group; `together` is cell.batches'.
 
+        `crowded`: ranks outnumber the cores of a machine, as the site has it.
         `begin(cell, round)` is told what this rank turns to next; (BETWEEN, 0) is what lies between visits.
         """
         self._world, self._teams, self._effort, self._begin = world, teams, effort, begin
@@ -64,7 +66,7 @@ class Sweep:
         on_clock = effort.method == "clock"
         self._clocks = {name: Clock(team.world) for name, team in teams.items()} if on_clock else {}
         # A compiled loop saves a microsecond a call: nothing where ranks wait for a core.
-        self._compile_loop = not on_clock and not world.crowded and not world.largest(not compiled.available())[0]
+        self._compile_loop = not on_clock and not crowded and not world.largest(not compiled.available())[0]
         self.trouble = ""  # why no loop is compiled, where that was tried
         if self._compile_loop:
             self.trouble = world.first_text(self._compile_all(mine))

@@ -201,7 +201,7 @@ class Halving:
         self, journal: Mapping[int, Sequence[Mapping[str, Any]]], rounds: int
     ) -> tuple[tuple[int, ...] | None, Verdict | None]:
         """Follow the answers so far: return the suspects to be asked about next, or the verdict."""
-        suspects, sure, factor = self.start, 1.0, 1.0
+        suspects, p, factor, fewest = self.start, 0.0, 1.0, rounds
         while len(suspects) > 1 or suspects == self.spare:
             split = self._splits[suspects]
             times = [_times(journal, cell)[:rounds] for cell in (split.first, split.first + 1)]
@@ -215,13 +215,14 @@ class Halving:
                 if suspects == self.start and self.spare:
                     suspects = self.spare
                     continue
-                return None, Verdict(() if suspects in (self.start, self.spare) else suspects, 1.0, 0.0)
-            sure = min(sure, sign_test(shown, rounds))
+                return None, Verdict(() if suspects in (self.start, self.spare) else suspects, 1.0, 1.0, 0)
+            p = min(1.0, round(p + sign_test(shown, rounds), 4))  # a wrong answer to any question misleads the search
+            fewest = min(fewest, shown)
             factor = middle if slow == 0 else 1 / middle
             if suspects == self.spare:
                 break
             suspects = split.halves[slow]
-        return None, Verdict(suspects, factor, sure)
+        return None, Verdict(suspects, factor, p, fewest)
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,8 @@ class Verdict:
 
     places: tuple[int, ...]
     factor: float
-    sure: float
+    p: float  # of the sign tests of all halvings together: at most the sum of theirs; 1 where the last showed nothing
+    rounds_shown: int  # the fewest of any halving
 
 
 def _times(journal: Mapping[int, Sequence[Mapping[str, Any]]], cell: int) -> list[float]:

@@ -15,10 +15,11 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TextIO
 
 from commbench.errors import DiskError, ResultsError
 from commbench.results.record import FORMAT, Record, fold
@@ -37,31 +38,13 @@ _MEASURED = (
 class Journal:
     """An open run folder. `manifest["plan"]` is what was resolved at the start and is never derived anew."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], visits: list[dict[str, Any]]) -> None:
-        self.folder, self.manifest = folder, manifest
+    def __init__(self, folder: Path, manifest: dict[str, Any], visits: list[dict[str, Any]], stream: TextIO) -> None:
+        """`stream` is what `lock` returned: nobody else writes from before the manifest and the visits were read."""
+        self.folder, self.manifest, self._stream = folder, manifest, stream
         self._written = float("-inf")
         self.visits: dict[int, list[dict[str, Any]]] = {index: [] for index in range(len(self.cells))}
         for visit in visits:
             self.visits[visit["cell"]].append(visit)
-        try:
-            self._stream = open(folder / VISITS, "a", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
-        except OSError as error:
-            raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
-        self._lock()
-
-    def _lock(self) -> None:
-        """Refuse a folder that another run writes to; where the file system knows no locks, there is none."""
-        import fcntl
-
-        try:
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._stream.close()
-            raise ResultsError(
-                f"another run is writing to {self.folder}: wait for its end, or give another --out"
-            ) from None
-        except OSError:
-            pass
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -85,31 +68,37 @@ class Journal:
     @classmethod
     def create(cls, folder: Path, manifest: dict[str, Any]) -> Journal:
         """Make the folder of a new run; refuse one that holds a run already."""
+        _refuse_a_run(folder)  # before anything is written to it
         try:
-            if any((folder / name).exists() for name in (MANIFEST, VISITS, RECORDS)):
-                raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
             folder.mkdir(parents=True, exist_ok=True)
-            replace(folder / MANIFEST, json.dumps(manifest, indent=1))
+            with ExitStack() as on_error:
+                stream = on_error.enter_context(lock(folder))
+                _refuse_a_run(folder)  # that began, and ended, meanwhile
+                replace(folder / MANIFEST, json.dumps(manifest, indent=1))
+                on_error.pop_all()
         except OSError as error:
-            raise ResultsError(f"cannot write to {folder}: {error.strerror}; name another folder by --out") from None
-        return cls(folder, manifest, [])
+            raise _cannot_write_to(folder, error) from None
+        return cls(folder, manifest, [], stream)
 
     @classmethod
     def reopen(cls, folder: Path) -> Journal:
         """Open the folder of an earlier run to go on with it, past a last line that was cut short."""
-        manifest = read_manifest(folder)
-        visits = list(read_visits(folder, len(manifest["plan"]["cells"])))
-        journal = cls(folder, manifest, visits)  # locked: no other run is amid a line
+        read_manifest(folder)  # nothing is written to what is no run
         try:
-            _cut_partial_line(folder / VISITS)
+            with ExitStack() as on_error:
+                stream = on_error.enter_context(lock(folder))
+                _cut_partial_line(folder / VISITS)
+                manifest = read_manifest(folder)
+                visits = list(read_visits(folder, len(manifest["plan"]["cells"])))
+                on_error.pop_all()
         except OSError as error:
             raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
-        return journal
+        return cls(folder, manifest, visits, stream)
 
     def append(self, visit: dict[str, Any]) -> None:
         """Keep one visit: on disk when this returns, as far as the operating system is concerned."""
-        self.visits[visit["cell"]].append(visit)
         self._write(visit)
+        self.visits[visit["cell"]].append(visit)
 
     def _write(self, visit: dict[str, Any]) -> None:
         with self._saying(VISITS):
@@ -140,12 +129,64 @@ class Journal:
         if monotonic() < self._written + every:
             return
         self._written = monotonic()
-        with self._saying(RECORDS):
-            replace(self.folder / RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
+        self.write_beside(RECORDS, "".join(json.dumps(record.to_dict()) + "\n" for record in self.records()))
+
+    def write_beside(self, name: str, text: str) -> None:
+        """Replace another file of the run folder."""
+        with self._saying(name):
+            replace(self.folder / name, text)
 
     def close(self) -> None:
         with suppress(OSError):  # a full disk was said when it showed
             self._stream.close()
+
+
+def lock(folder: Path) -> TextIO:
+    """Return the open visits of a run folder, for this process alone until they are closed.
+
+    Refuses a folder that another run writes to; where the file system knows no locks, there is none.
+    """
+    import fcntl
+
+    try:
+        stream = open(folder / VISITS, "a", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
+    except OSError as error:
+        raise ResultsError(f"cannot write {folder / VISITS}: {error.strerror}") from None
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        stream.close()
+        raise ResultsError(f"another run is writing to {folder}: wait for its end, or give another --out") from None
+    except OSError:
+        pass
+    return stream
+
+
+def new_folder(path: str) -> Path:
+    """Make and return a folder that is nobody else's: `path`, numbered where that is taken."""
+    numbers = count(1)
+    while True:
+        number = next(numbers)
+        found = Path(path if number == 1 else f"{path}-{number}")
+        try:
+            found.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot_write_to(found, error) from None
+        return found
+
+
+def _refuse_a_run(folder: Path) -> None:
+    visits = folder / VISITS
+    # Empty visits alone were left by a launch that was killed before it wrote its plan.
+    begun = visits.exists() and visits.stat().st_size > 0
+    if begun or any((folder / name).exists() for name in (MANIFEST, RECORDS)):
+        raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
+
+
+def _cannot_write_to(folder: Path, error: OSError) -> ResultsError:
+    return ResultsError(f"cannot write to {folder}: {error.strerror}; name another folder by --out")
 
 
 def append_beside(folder: Path, visit: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,11 @@ def drift(medians: Sequence[float]) -> float | None:
     change = median(after) / median(before) - 1
     apart = max(before) < min(after) or max(after) < min(before)
     return round(change, 4) if apart and abs(change) > STEADY else None
+
+
+def drifts_by_chance(rounds: Sequence[int]) -> float:
+    """Return how many drifts rounds that only scatter give at most, over cells with so many of them."""
+    return sum(2 / math.comb(2 * (n // 2), n // 2) for n in rounds if n >= FEWEST_ROUNDS)
 
 
 def _unbound(site: Mapping[str, Any], cores: int) -> bool:

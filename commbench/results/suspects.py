@@ -1,4 +1,4 @@
-"""What slow pairs share: from a matrix of rates, the host, the trunk or the link that explains them, and how sure.
+"""What slow pairs share: from a matrix of rates, the host, the trunk or the link that explains them.
 
 One idea serves hosts and trunks: a partition of the places into groups, such that pairs across groups are slow and
 pairs within are fast. A group of one is a host, all of whose pairs are slow; groups of several are joined by a slow
@@ -6,7 +6,8 @@ trunk. Candidates are read off a tree of average-linkage clustering, in which fa
 shortens the description of the matrix most (logarithms of rates with Laplace's distribution, and the price of saying
 which partition); then its effect is taken out, and what is left is looked at again. Pairs that stay slow are links.
 
-How sure is a sign test over rounds, the only replicates that there are: five rounds out of five make 97 %.
+Rounds are the only replicates that there are, and what is said is in how many of them it shows. The sign test over them
+(`p`) holds for one suspect named beforehand; these are picked from the same rounds, and nothing is corrected for that.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Suspect:
     members: tuple[tuple[int, ...], ...]  # places: of the host, of each side of the trunk, of each end of the link
     factor: float
     way: str  # both ways; a host sending or receiving; a link or a trunk of two sides sending (first to second), ...
-    sure: float  # 1 - the chance that so many rounds show it while a round does or does not by the toss of a coin
+    p: float  # of the sign test: the chance that so many rounds show it if a coin says whether one does; uncorrected
     rounds_shown: int
     rounds: int
 
@@ -283,9 +284,8 @@ def _both(directed: NDArray[Any], mask: NDArray[Any], view: _View) -> NDArray[An
 
 
 def sign_test(shown: int, rounds: int) -> float:
-    """Return 1 - the chance of `shown` heads or more in `rounds` tosses of a coin, no more than is known."""
-    tail = sum(math.comb(rounds, heads) for heads in range(shown, rounds + 1)) / 2**rounds
-    return round(1 - tail, 4)
+    """Return the chance of `shown` heads or more in `rounds` tosses of a coin."""
+    return round(sum(math.comb(rounds, heads) for heads in range(shown, rounds + 1)) / 2**rounds, 4)
 
 
 def slow_places(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
@@ -313,19 +313,19 @@ def slow_places(rates: NDArray[Any], slower: float = SLOWER) -> list[Suspect]:
 def sentence(suspect: Suspect, names: Sequence[str], what: str, *, of_ranks: bool) -> str:
     """Say in a line what is slow; `what` is the rate (or "latency", of which it was the inverse)."""
     sides = [_listed([names[place] for place in side]) for side in suspect.members]
-    certainty = f"({suspect.sure:.0%} sure: in {suspect.rounds_shown} of {suspect.rounds} rounds)"
+    shown = f"(in {suspect.rounds_shown} of {suspect.rounds} rounds)"
     latency = what == "latency"
     part = f"{_times(1 / suspect.factor)} times the latency" if latency else f"{suspect.factor:.2g} of the {what}"
     if suspect.kind == RECEIVER:
-        return f"{sides[0]} receives slowly: {part} of the others {certainty}"
+        return f"{sides[0]} receives slowly: {part} of the others {shown}"
     if suspect.kind == HOST:
-        return f"{sides[0]} is slow{_way_of_host(suspect)}: its pairs have {part} of the others {certainty}"
+        return f"{sides[0]} is slow{_way_of_host(suspect)}: its pairs have {part} of the others {shown}"
     way = {SENDING: f", from {sides[0]} to {sides[-1]} only", RECEIVING: f", from {sides[-1]} to {sides[0]} only"}
     between = f"between {' and '.join(sides)}"
     if suspect.kind == LINK:
-        return f"the link {between} is slow{way.get(suspect.way, '')}: it has {part} of other pairs {certainty}"
+        return f"the link {between} is slow{way.get(suspect.way, '')}: it has {part} of other pairs {shown}"
     name = "the way (sockets, NUMA nodes?)" if of_ranks else "the trunk"
-    return f"{name} {between} is slow{way.get(suspect.way, '')}: pairs across have {part} of those within {certainty}"
+    return f"{name} {between} is slow{way.get(suspect.way, '')}: pairs across have {part} of those within {shown}"
 
 
 def _times(value: float) -> str:

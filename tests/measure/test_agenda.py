@@ -11,7 +11,7 @@ import pytest
 
 from commbench.measure import agenda as module
 from commbench.measure.agenda import AUTO_SHARE, FIRST_PASS_SHARE, Agenda, foresee, precise
-from commbench.measure.cell import batches
+from commbench.measure.cell import Cell, batches
 from commbench.measure.effort import FEWEST_ITERATIONS, MOST_ITERATIONS, Effort, fitting
 from commbench.results.journal import Journal
 from tests.runs import bad_visit, cell, planned, visit
@@ -461,3 +461,27 @@ def test_precision_is_the_wider_half_of_the_interval_over_the_median() -> None:
     assert precise(visits, 0.04)
     assert not precise(visits, 0.039)
     assert not precise(visits[:4], 1.0), "below five rounds there is no interval"
+
+
+def test_a_cells_time_is_foreseen_without_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    looks, kin = 0, module._kin
+
+    def counted(cell: Cell) -> tuple[Any, ...]:
+        nonlocal looks
+        looks += 1
+        return kin(cell)
+
+    monkeypatch.setattr(module, "_kin", counted)
+    cells = [cell(algorithm, size) for size in range(8, 1608, 8) for algorithm in ALGORITHMS]
+    journal = FakeJournal(len(cells))
+    carry_out(make(cells, journal, rounds=1, budget=1e9), journal, clock)
+    assert len(cells) < looks < 4 * len(cells)
+
+
+def test_what_was_foreseen_in_an_earlier_session_is_foreseen_again(clock: Clock) -> None:
+    cells = [cell("auto", size) for size in (8, 64, 512)]
+    journal = FakeJournal(3, session=1)
+    for index, seconds in ((0, 1.0), (1, 8.0)):
+        journal.append(visit() | {"cell": index, "session": 0, "seconds": seconds})
+    carry_out(make(cells, journal, rounds=1, max_seconds=30.0), journal, clock)
+    assert journal.visits[2][0]["reason"].startswith("a visit was foreseen to take 64.0 s")

@@ -142,6 +142,7 @@ def test_a_file_names_groups_of_any_ranks_in_any_order(tmp_path: Path) -> None:
         ("a: -1\n", 1, "a rank is a whole number of at least 0, not ''"),
         ("a: 1-\n", 1, "a rank is a whole number of at least 0, not ''"),
         ("a: 1-2-3\n", 1, "a rank is a whole number of at least 0, not '2-3'"),
+        ("a: 0\nall: 0-3\n", 2, "'all' names all 8 ranks, not 0-3: take another name"),
         ("a: 0\x00\n", 1, "a rank is a whole number of at least 0, not "),
     ],
 )
@@ -158,6 +159,10 @@ def test_a_file_without_groups_or_with_a_name_twice_is_refused(tmp_path: Path, t
         from_file(tmp_path, text)
     expected = f"{tmp_path / 'groups.txt'} must name at least one group, and each by a name of its own"
     assert str(raised.value) == expected
+
+
+def test_the_name_of_the_whole_launch_is_for_all_ranks_in_any_order(tmp_path: Path) -> None:
+    assert members(from_file(tmp_path, "all: 4-7,0-3\n")) == {"all": (4, 5, 6, 7, 0, 1, 2, 3)}
 
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_kinds_that_there_are(tmp_path: Path) -> None:

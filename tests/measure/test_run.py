@@ -1,15 +1,21 @@
-"""What a launch keeps of itself, and which folder it takes."""
+"""What a launch keeps of itself and says at its end, and what it leaves open where one rank fails alone."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from commbench.measure import folder
-from tests.fakes import launch
+from commbench.errors import UsageError
+from commbench.measure import folder, lead, pairs, run
+from commbench.measure.watchdog import SETUP
+from tests.fakes import effort
+from tests.numpy_collectives import COLLECTIVES
+from tests.runs import record
 
 SITE: dict[str, Any] = {
     "seats": [{"host": "a", "node": 0, "on_node": place, "leaf": ""} for place in (0, 1)],
@@ -19,16 +25,85 @@ SITE: dict[str, Any] = {
 
 def test_each_session_keeps_where_with_what_and_how_busy_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
-    session = json.loads(json.dumps(folder._session(launch(["-b", "8"], **SITE))))
+    session = json.loads(json.dumps(folder.session(["-b", "8"], SITE)))
     assert session.keys() == {"started", "arguments", "site", "environment", "load"}
     assert (session["arguments"], session["site"]) == (["-b", "8"], SITE)
     assert session["environment"]["NCCL_ALGO"] == "Ring"
     assert session["load"] >= 0
 
 
-def test_a_run_that_is_not_named_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    path = str(tmp_path / "now-allreduce")
-    for name in ("now-allreduce", "now-allreduce-2", "now-allreduce-3"):
-        found = folder._unused(path)
-        assert found.name == name
-        found.mkdir()
+class Closing:
+    """A library that says when it is closed, which all ranks must do together."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def open(self, *anything: Any) -> None:
+        """Nothing to open."""
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Pair:
+    rank, size = 1, 2
+
+
+def run_a_sweep(options: Any) -> int:
+    return run.run(cast(Any, Pair()), cast(Any, None), COLLECTIVES["allreduce"], options, [])
+
+
+def run_pairs(options: Any) -> int:
+    return pairs.run(cast(Any, Pair()), cast(Any, None), options, [], lambda folder: "")
+
+
+@pytest.mark.parametrize(("error", "closed"), [(UsageError("told to all"), 1), (MemoryError("here alone"), 0)])
+@pytest.mark.parametrize(("module", "work"), [(run, run_a_sweep), (pairs, run_pairs)])
+def test_libraries_are_closed_together_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[Any], int], error: Exception, closed: int
+) -> None:
+    library = Closing()
+
+    def fail(*anything: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(module, "find", lambda name: lambda: library, raising=False)
+    monkeypatch.setattr(module, "_open", lambda *anything: library, raising=False)
+    monkeypatch.setattr(module, "site", lambda world: {})
+    monkeypatch.setattr(module, "on_rank_0", fail)
+    with pytest.raises(type(error)):
+        work(SimpleNamespace(backend="mpi", settings=None, out=None))
+    assert library.closed == closed
+
+
+def test_taking_memory_and_compiling_have_their_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Any] = []
+
+    class Told:
+        def tell(self, guide: Any) -> None:
+            """Nobody asks."""
+
+        begin = staticmethod(events.append)
+
+    def sweep(*anything: Any) -> Any:
+        events.append("sweep")
+        raise UsageError("far enough")
+
+    plan = {"cells": [], "effort": asdict(effort()), "groups": {}, "folder": ".", "session": 0, "crowded": False}
+    monkeypatch.setattr(run, "_open", lambda *anything: Closing())
+    monkeypatch.setattr(run, "site", lambda world: {})
+    monkeypatch.setattr(run, "on_rank_0", lambda world, work: plan)
+    monkeypatch.setattr(run, "Sweep", sweep)
+    options = cast(Any, SimpleNamespace(backend="mpi", settings=None))
+    with pytest.raises(UsageError, match="far enough"):
+        run.run(cast(Any, Pair()), cast(Any, Told()), COLLECTIVES["allreduce"], options, [])
+    assert events == [SETUP, "sweep"]
+
+
+def test_drifting_cells_are_held_against_what_scatter_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    records = [record(rounds=6, drift=0.25), *[record(rounds=6)] * 18, record(rounds=5)]
+    lead._say_last(records, cast(Any, SimpleNamespace(folder="run")), cast(Any, SimpleNamespace(format="table")))
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
+    assert (
+        said == "# 1 cell drifted from the first rounds to the last (scatter alone gives up to 1.9): auto 1024 B +25%"
+    )

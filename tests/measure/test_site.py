@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import random
 from itertools import pairwise
+from typing import cast
 
 import pytest
 
 from commbench import cgroup
+from commbench.backends.world import World
 from commbench.measure import site
 
 CHANCE = random.Random(17)
@@ -53,3 +55,35 @@ def test_available_memory_is_the_kernels_estimate_within_the_control_groups_limi
     monkeypatch.setattr(site, "_read", {"/proc/meminfo": meminfo}.__getitem__)
     monkeypatch.setattr(cgroup, "memory_left", lambda: left)
     assert site.memory_available() == available
+
+
+class GatheringWorld:
+    """Rank 0 of a launch whose ranks told where they sit."""
+
+    node, node_rank, node_size, cores = 0, 0, 1, 1
+
+    def __init__(self, told: list[str], crowded: bool) -> None:
+        self._told, self.crowded = told, crowded
+
+    def largest(self, *values: int) -> tuple[int, ...]:
+        return values
+
+    def gather_text(self, text: str) -> list[str]:
+        return self._told
+
+
+@pytest.mark.parametrize(
+    ("told", "on_a_node", "crowded"),
+    [
+        (["a/0/0//0/m1", *(f"b/1/{cpu}//{cpu}/m2" for cpu in range(4))], False, False),  # one rank here, four there
+        (["a/0/0//0/m1", *(f"b/1/{cpu}//0-2/m2" for cpu in range(4))], False, True),
+        ([f"c{node}/{node}/{place}//0-1/m" for node in (0, 1) for place in (0, 1)], False, True),  # containers
+        ([f"c{node}/{node}/0//{node}/m" for node in (0, 1)], False, False),
+        (["a/0/0///m"] * 4, False, False),  # no masks here: what MPI's nodes say is all that is known
+        (["a/0/0//0/m1"], True, True),  # a CPU quota
+    ],
+)
+def test_the_ranks_of_each_machine_are_held_against_its_own_cpus(
+    told: list[str], on_a_node: bool, crowded: bool
+) -> None:
+    assert site.site(cast(World, GatheringWorld(told, on_a_node)))["crowded"] is crowded

@@ -9,6 +9,7 @@ import pytest
 
 from commbench.backends.base import Algorithm
 from commbench.errors import DiskError
+from commbench.measure import compiled
 from commbench.measure.agenda import Agenda
 from commbench.measure.cell import ALL, Group, batches
 from commbench.measure.sweep import Sweep, Team
@@ -63,13 +64,13 @@ class Commanding(FakeWorld):
         return numbers
 
 
-def sweep(world: Commanding, library: FakeLibrary, told: list[Numbers], **changes: Any) -> Sweep:
+def sweep(world: Commanding, library: FakeLibrary, told: list[Numbers], crowded: bool = False, **changes: Any) -> Sweep:
     cells = planned(*CELLS)
     begin = lambda index, number: told.append((index, number))  # noqa: E731
     teams, groups = {ALL: Team(cast(Any, world), library.backend)}, [Group(ALL, (0,))]
     together, asked = batches(cells, concurrent=False), effort(**changes)
     reduction = COLLECTIVES["allreduce"]
-    return Sweep(cast(Any, world), library.backend, teams, groups, reduction, cells, together, asked, begin)
+    return Sweep(cast(Any, world), library.backend, teams, groups, reduction, cells, together, asked, crowded, begin)
 
 
 def lead(steps: Sequence[tuple[int, float]], journal: FakeJournal) -> tuple[Commanding, FakeLibrary, list[Numbers]]:
@@ -127,3 +128,34 @@ def test_each_cell_runs_with_its_own_algorithm() -> None:
     steps = cast(Agenda, FakeAgenda((0, 0.0), (1, 0.0)))
     sweep(world, library, []).lead(cast(Journal, FakeJournal()), steps, lambda index: None)
     assert list(dict.fromkeys(one.name for one in forced if one)) == ["auto", "ring"]
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_where_ranks_wait_for_a_core_no_loop_is_compiled(monkeypatch: pytest.MonkeyPatch, crowded: bool) -> None:
+    tried: list[Sequence[int]] = []
+
+    def compile_all(self: Sweep, mine: Sequence[int]) -> str:
+        tried.append(mine)
+        return ""
+
+    monkeypatch.setattr(compiled, "available", lambda: True)
+    monkeypatch.setattr(Sweep, "_compile_all", compile_all)
+    library = FakeLibrary()
+    sweep(Commanding(library), library, [], crowded)
+    assert tried == ([] if crowded else [[0, 1]])
+
+
+def test_the_loop_is_compiled_under_the_librarys_own_choice_which_each_rank_may_make_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library, used = FakeLibrary(), list[str]()
+    plan = library.plan
+
+    def planned_under(call: Any, slots: Any) -> Any:
+        used.append(library.in_force.name if library.in_force else "none")
+        return plan(call, slots)
+
+    monkeypatch.setattr(compiled, "available", lambda: True)
+    monkeypatch.setattr(library, "plan", planned_under)
+    sweep(Commanding(library), library, [])
+    assert used == ["auto"]

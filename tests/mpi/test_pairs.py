@@ -162,7 +162,7 @@ def test_a_budget_that_is_spent_is_said_and_the_rest_is_not_measured(tmp_path: P
 
 def test_a_run_is_only_taken_up_as_it_was_begun(tmp_path: Path) -> None:
     assert launch(2, DOOR, *QUICK, cwd=tmp_path).code == 0
-    check_refused(launch(3, DOOR, "--out", "run", "--resume", cwd=tmp_path), "size 2", "3")
+    check_refused(launch(3, DOOR, "--out", "run", "--resume", cwd=tmp_path), "number of ranks 2", "3")
     check_refused(launch(2, DOOR, "--out", "run", "--resume", "-e", "1K", cwd=tmp_path), "large", "16384", "1024")
     check_refused(launch(2, DOOR, *QUICK, cwd=tmp_path), "run", "--resume")
     check_refused(launch(2, "commbench.allreduce", "--out", "run", "--resume", cwd=tmp_path), "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,6 +18,8 @@ from commbench.results.journal import (
     VISITS,
     Journal,
     append_beside,
+    lock,
+    new_folder,
     read_manifest,
     read_records,
     replace,
@@ -128,6 +131,7 @@ def test_a_visit_appended_from_beside_follows_a_whole_line(journal: Journal, fol
 def test_a_broken_line_in_the_middle_is_named_with_the_remedy(
     journal: Journal, folder: Path, line: str, read: Callable[[Path], object]
 ) -> None:
+    journal.close()
     good = json.dumps(visit()) + "\n"
     (folder / VISITS).write_text(good + line + "\n" + good)
     with pytest.raises(ResultsError) as raised:
@@ -140,7 +144,7 @@ def test_a_broken_line_in_the_middle_is_named_with_the_remedy(
 def test_a_visit_of_a_cell_that_the_plan_has_not_is_refused(
     journal: Journal, folder: Path, index: int, read: Callable[[Path], object]
 ) -> None:
-    journal.append(visit())
+    journal.close()
     (folder / VISITS).write_text(json.dumps(visit(cell=index)) + "\n")
     with pytest.raises(ResultsError, match=f"speaks of cell {index}; the plan has 3"):
         read(folder)
@@ -160,6 +164,46 @@ def test_any_file_of_a_run_is_a_run(folder: Path, name: str) -> None:
     with pytest.raises(ResultsError, match="holds a run already"):
         Journal.create(folder, manifest(*CELLS))
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "kept\n")]
+
+
+def test_of_two_launches_that_begin_at_once_the_second_leaves_the_firsts_plan(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    with closing(lock(folder)), pytest.raises(ResultsError, match="another run is writing to"):
+        Journal.create(folder, manifest(*CELLS))  # the first is about to write its plan
+    assert not (folder / MANIFEST).exists()
+    Journal.create(folder, manifest(*CELLS)).close()  # the first was killed
+
+
+def test_a_run_that_ended_while_another_launch_began_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    def late(stream: Any, how: int) -> None:
+        replace(folder / MANIFEST, json.dumps(manifest(*CELLS)))
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(ResultsError, match="holds a run already"):
+        Journal.create(folder, manifest(cell("tree")))
+    assert read_manifest(folder)["plan"]["cells"] == CELLS
+
+
+def test_a_run_is_read_when_nobody_else_writes_to_it_any_more(
+    monkeypatch: pytest.MonkeyPatch, journal: Journal, folder: Path
+) -> None:
+    def late(stream: Any, how: int) -> None:
+        append_beside(folder, visit([3.0]))
+
+    journal.close()
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert len(reopen(folder).visits[0]) == 1
+
+
+def test_a_folder_is_given_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "results" / "now-allreduce")
+    names = [new_folder(path).name for _ in range(3)]
+    assert names == ["now-allreduce", "now-allreduce-2", "now-allreduce-3"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsError, match=r"cannot write to .*file.*; name another folder by --out"):
+        new_folder(str(tmp_path / "file" / "now-allreduce"))
 
 
 def test_a_folder_with_other_files_in_it_may_be_used(folder: Path) -> None:
@@ -199,9 +243,10 @@ def test_a_full_disk_is_said_and_earlier_visits_stay_readable(journal: Journal, 
     kept = (folder / VISITS).read_text()
     (folder / VISITS).unlink()
     (folder / VISITS).symlink_to("/dev/full")
-    full = Journal(folder, journal.manifest, [])
+    full = Journal(folder, journal.manifest, [], lock(folder))
     with pytest.raises(DiskError, match=r"cannot write .*visits.jsonl: No space left on device; .* --resume"):
         full.append(visit())
+    assert full.visits[0] == []  # no record tells of what is not on disk
     full.close()  # and does not raise once more
     (folder / VISITS).unlink()
     (folder / VISITS).write_text(kept)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+from itertools import permutations
 from typing import Any
 
 import pytest
 
-from commbench.results.regime import FEWEST_ROUNDS, STEADY, drift, findings
+from commbench.results.regime import FEWEST_ROUNDS, STEADY, drift, drifts_by_chance, findings
 
 QUIET: dict[str, Any] = {"cores": 4, "crowded": False, "cpus": ["0", "1", "2", "3"]}
 STILL: dict[str, Any] = {"governor": "performance", "numa_balancing": "0"}
@@ -99,3 +101,11 @@ def test_rounds_that_only_scatter_seldom_look_like_a_drift() -> None:
     rounds = [[chance.lognormvariate(0, 0.3) for _ in range(12)] for _ in range(2000)]
     assert sum(drift(one) is not None for one in rounds) / len(rounds) < 0.01  # 2 / C(12, 6) = 0.0022
     assert FEWEST_ROUNDS == 6
+
+
+@pytest.mark.parametrize("rounds", [6, 7, 8])
+def test_chance_gives_no_more_drifts_than_it_is_said_to(rounds: int) -> None:
+    orders = list(permutations([math.exp(i) for i in range(rounds)]))  # any is as likely as another
+    share = sum(drift(order) is not None for order in orders) / len(orders)
+    assert drifts_by_chance([rounds]) == pytest.approx(share)
+    assert drifts_by_chance([rounds, rounds, 5, 0]) == pytest.approx(2 * share)

@@ -66,7 +66,7 @@ def test_a_slow_host_is_named(n: int, factor: float) -> None:
         (found,) = find(rates)
         assert (found.kind, found.members, found.way) == (HOST, ((host,),), BOTH)
         assert found.factor == pytest.approx(factor, rel=0.2)
-        assert found.sure == (sign_test(found.rounds_shown, 5) if n == 3 else 0.9688)
+        assert found.p == (sign_test(found.rounds_shown, 5) if n == 3 else 0.0312)
 
 
 @pytest.mark.parametrize(("axis", "way"), [(1, SENDING), (2, RECEIVING)])
@@ -145,11 +145,11 @@ def test_the_same_is_named_whatever_the_unit() -> None:
     assert find(rates) == find(rates * 1e-6)
 
 
-def test_what_one_round_alone_shows_is_not_sure() -> None:
+def test_what_one_round_alone_shows_may_be_chance() -> None:
     rates = noisy(8, 1, rounds=1)
     slow_host(rates, 2, 0.2)
     (found,) = find(rates)
-    assert (found.rounds_shown, found.rounds, found.sure) == (1, 1, 0.5)
+    assert (found.rounds_shown, found.rounds, found.p) == (1, 1, 0.5)
 
 
 def test_what_only_some_rounds_show_is_not_named() -> None:
@@ -205,10 +205,10 @@ def test_a_receiver_that_gets_less_is_named() -> None:
 def test_the_sign_test() -> None:
     assert [sign_test(*counts) for counts in [(1, 1), (5, 5), (4, 5), (0, 5), (10, 10)]] == [
         0.5,
-        0.9688,
-        0.8125,
-        0.0,
-        0.999,
+        0.0312,
+        0.1875,
+        1.0,
+        0.001,
     ]
 
 
@@ -219,36 +219,36 @@ NAMES = ["a", "b", "c", "d"]
     ("suspect", "what", "said"),
     [
         (
-            Suspect(HOST, ((1,),), 0.25, BOTH, 0.9688, 5, 5),
+            Suspect(HOST, ((1,),), 0.25, BOTH, 0.0312, 5, 5),
             "bandwidth",
-            "b is slow: its pairs have 0.25 of the bandwidth of the others (97% sure: in 5 of 5 rounds)",
+            "b is slow: its pairs have 0.25 of the bandwidth of the others (in 5 of 5 rounds)",
         ),
         (
-            Suspect(HOST, ((1,),), 0.25, SENDING, 0.9688, 5, 5),
+            Suspect(HOST, ((1,),), 0.25, SENDING, 0.0312, 5, 5),
             "bandwidth",
-            "b is slow in sending: its pairs have 0.25 of the bandwidth of the others (97% sure: in 5 of 5 rounds)",
+            "b is slow in sending: its pairs have 0.25 of the bandwidth of the others (in 5 of 5 rounds)",
         ),
         (
-            Suspect(HOST, ((1,),), 0.25, BOTH, 0.9688, 5, 5),
+            Suspect(HOST, ((1,),), 0.25, BOTH, 0.0312, 5, 5),
             "latency",
-            "b is slow: its pairs have 4 times the latency of the others (97% sure: in 5 of 5 rounds)",
+            "b is slow: its pairs have 4 times the latency of the others (in 5 of 5 rounds)",
         ),
         (
-            Suspect(RECEIVER, ((1,),), 0.25, RECEIVING, 0.9688, 5, 5),
+            Suspect(RECEIVER, ((1,),), 0.25, RECEIVING, 0.0312, 5, 5),
             "bandwidth",
-            "b receives slowly: 0.25 of the bandwidth of the others (97% sure: in 5 of 5 rounds)",
+            "b receives slowly: 0.25 of the bandwidth of the others (in 5 of 5 rounds)",
         ),
         (
-            Suspect(TRUNK, ((0, 1), (2, 3)), 0.5, BOTH, 0.875, 3, 3),
+            Suspect(TRUNK, ((0, 1), (2, 3)), 0.5, BOTH, 0.125, 3, 3),
             "bandwidth",
             "the trunk between [a, b] and [c, d] is slow: pairs across have 0.5 of the bandwidth of those within "
-            "(88% sure: in 3 of 3 rounds)",
+            "(in 3 of 3 rounds)",
         ),
         (
-            Suspect(LINK, ((0,), (3,)), 0.5, RECEIVING, 0.875, 3, 3),
+            Suspect(LINK, ((0,), (3,)), 0.5, RECEIVING, 0.125, 3, 3),
             "bandwidth",
             "the link between a and d is slow, from d to a only: it has 0.5 of the bandwidth of other pairs "
-            "(88% sure: in 3 of 3 rounds)",
+            "(in 3 of 3 rounds)",
         ),
     ],
 )
@@ -257,5 +257,5 @@ def test_what_is_said(suspect: Suspect, what: str, said: str) -> None:
 
 
 def test_between_ranks_of_a_node_a_trunk_is_called_otherwise() -> None:
-    suspect = Suspect(TRUNK, ((0, 1), (2, 3)), 0.5, BOTH, 0.875, 3, 3)
+    suspect = Suspect(TRUNK, ((0, 1), (2, 3)), 0.5, BOTH, 0.125, 3, 3)
     assert sentence(suspect, NAMES, "bandwidth", of_ranks=True).startswith("the way (sockets, NUMA nodes?) between [a")
