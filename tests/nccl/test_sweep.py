@@ -187,6 +187,11 @@ def test_an_algorithm_that_the_environment_chose_is_refused(new: Path, variable:
     assert run.code == 2 and f"{variable}=ring" in run.err
 
 
+def test_communicators_that_do_not_block_are_refused(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", NCCL_COMM_BLOCKING="0")
+    assert run.code == 2 and "unset NCCL_COMM_BLOCKING" in run.err
+
+
 def test_an_algorithm_that_a_file_chose_is_refused(new: Path, tmp_path: Path) -> None:
     file = tmp_path / "nccl.conf"
     file.write_text("# ours\nNCCL_ALGO=Tree\n")
