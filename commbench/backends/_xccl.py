@@ -55,7 +55,7 @@ FUNCTIONS = {  # by MPI's names, which a collective has
 }
 POINT_TO_POINT = ("AlltoAll", "Gather", "Scatter", "SendRecv")
 _CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
-_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
+_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING,COLL"}  # COLL: RCCL's paths beside ring and tree
 _REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)
 _SPINS, _NAP = 200, 50e-6  # looks at an event before a rank naps between looks, and the nap's seconds
 _NOTHING = Algorithm(AUTO, AUTO)
