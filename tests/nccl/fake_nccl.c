@@ -158,20 +158,25 @@ static ncclResult_t restrictRows(const char* list, const char* const* tokens, in
 }
 
 #ifndef OLD
-/* Rows that a selection names, by prefix; 0 where it cannot be read. */
+/* Rows that a selection names: terms with commas, of factors with '+', negated by '^', each a prefix; 0 where it cannot
+ * be read. */
 static unsigned selected(const char* selection) {
-  char copy[1024], *rest = NULL;
-  int inverted = *selection == '^';
+  char copy[1024], *terms = NULL, *factors = NULL;
   unsigned mask = 0;
-  snprintf(copy, sizeof copy, "%s", selection + inverted);
-  for (char* term = strtok_r(copy, ",", &rest); term; term = strtok_r(NULL, ",", &rest)) {
-    unsigned found = 0;
-    for (int row = 0; row < LEN(rows); row++)
-      if (!strncasecmp(rows[row].name, term, strlen(term))) found |= 1u << row;
-    if (!found && strncasecmp(term, "symk", 4)) return 0;
-    mask |= found;
+  snprintf(copy, sizeof copy, "%s", selection);
+  for (char* term = strtok_r(copy, ",", &terms); term; term = strtok_r(NULL, ",", &terms)) {
+    unsigned all = ALL;
+    for (char* factor = strtok_r(term, "+", &factors); factor; factor = strtok_r(NULL, "+", &factors)) {
+      const char* name = factor + (*factor == '^');
+      unsigned found = 0;
+      for (int row = 0; row < LEN(rows); row++)
+        if (!strncasecmp(rows[row].name, name, strlen(name))) found |= 1u << row;
+      if (!found && strncasecmp(name, "symk", 4)) return 0;
+      all &= *factor == '^' ? ~found : found;
+    }
+    mask |= all;
   }
-  return inverted ? ALL & ~mask : mask;
+  return mask & ALL;
 }
 #endif
 
