@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def test_the_backends_are_the_files_beside_the_contract() -> None:
 
 
 def hasattr_backend(path: Path) -> bool:
-    return "\nclass Backend:" in path.read_text(encoding="utf-8")
+    return re.search(r"^class Backend\b(?!\(Protocol)", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def test_every_backend_is_found_and_says_whether_it_can_run_without_raising() -> None:
