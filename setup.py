@@ -63,6 +63,14 @@ setup(
             "psutil>=6.0",
             "setuptools>=70.1",
         ],
+        # NCCL's tests without a GPU: its real library and header, and what CUDA's headers include.
+        "test-nccl": [
+            "nccl4py>=0.6",
+            "nvidia-nccl-cu12>=2.31",
+            "nvidia-cuda-runtime-cu12~=12.9",
+            "nvidia-cuda-nvcc-cu12~=12.9",
+            "nvidia-cuda-cccl-cu12~=12.9",
+        ],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",

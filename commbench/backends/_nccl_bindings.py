@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from commbench.backends._nccl_facts import version_text
 from commbench.errors import Rejected, UsageError
 
-SUCCESS, INVALID_ARGUMENT, INVALID_USAGE, IN_PROGRESS = 0, 4, 5, 7  # ncclResult_t
+SUCCESS, INVALID_ARGUMENT, INVALID_USAGE = 0, 4, 5  # ncclResult_t
 SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 OLDEST = 21800
 DTYPES = {
@@ -61,13 +60,14 @@ class Library:
     """A loaded NCCL or RCCL.
 
     vendor: NVIDIA or AMD. version: ncclGetVersion's number. file: what is mapped into this process. bindings: through
-    which it is called. has_call_config: whether a call can choose its algorithm. blocking: whether a communicator is
-    ready when `init_rank` returns; if it is not, `async_error` is polled until it is no longer IN_PROGRESS, after
-    `init_rank` and after the first call of each algorithm, before anything else is done with the communicator.
+    which it is called. has_call_config: whether a call can choose its algorithm.
+
+    Communicators block: a call has been enqueued when it returns. One that does not block enqueues each call in a
+    thread of its own, refuses the next call until that is through, and lets an event pass in between (NVIDIA/nccl,
+    src/group.cc, ncclGroupEndInternal; src/init.cc, ncclCommEnsureReady), so that no batch could be timed.
     """
 
     bindings = ""
-    blocking = True
     _errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, c: ctypes.CDLL, file: str) -> None:
@@ -95,7 +95,7 @@ class Library:
         return made.raw
 
     def init_rank(self, n: int, unique_id: bytes, rank: int) -> int:
-        """Return the communicator of `n` ranks in which this process is `rank`; it may not be ready yet (blocking)."""
+        """Return the communicator of `n` ranks in which this process is `rank`."""
         raise NotImplementedError
 
     def prepare(
@@ -143,7 +143,7 @@ class Library:
         self.prepare(function, send, recv, count, dtype, redop, root, comm, stream, row)()
 
     def async_error(self, comm: int) -> int:
-        """Return the communicator's state: SUCCESS, IN_PROGRESS or an error."""
+        """Return the communicator's state: SUCCESS or an error."""
         return self._int("ncclCommGetAsyncError", comm)
 
     def error_text(self, code: int) -> str:
@@ -260,7 +260,7 @@ class Library:
         return Failure(f"{self.name}: {said}", code)
 
     def _check(self, code: int, comm: int = 0) -> None:
-        if code not in (SUCCESS, IN_PROGRESS):
+        if code != SUCCESS:
             raise self._failure(code, comm)
 
     def _int(self, name: str, *before: int) -> int:
@@ -269,20 +269,15 @@ class Library:
         return value.value
 
     def _out(self, name: str, *before: int, after: Sequence[int] = ()) -> int:
-        """Return the pointer that a function writes, waiting where it does so in the background."""
-        value, comm = ctypes.c_void_p(), before[0] if before else 0
+        """Return the pointer that a function writes."""
+        value = ctypes.c_void_p()
         code = getattr(self._c, name)(*before, ctypes.byref(value), *after)
-        while code == IN_PROGRESS:
-            time.sleep(0.001)
-            code = self.async_error(comm)
-        self._check(code, comm)
+        self._check(code, before[0] if before else 0)
         return value.value or 0
 
 
 class _Nccl4py(Library):
     """NCCL through nccl4py."""
-
-    blocking = False
 
     def __init__(self, module: Any, c: ctypes.CDLL, file: str) -> None:
         super().__init__(c, file)
@@ -303,12 +298,10 @@ class _Nccl4py(Library):
         self._comms: dict[int, Any] = {}
 
     def init_rank(self, n: int, unique_id: bytes, rank: int) -> int:
-        config = self._module.Config()
-        config.blocking = 0
         made = self._module.UniqueId()
         ctypes.memmove(made.ptr, unique_id, len(unique_id))
         try:
-            comm = self._module.comm_init_rank_config(n, made, rank, config)
+            comm = self._module.comm_init_rank(n, made, rank)
         except self._errors as error:
             raise self._failure(error.status) from None  # type: ignore[attr-defined]
         self._comms[comm.handle] = comm
@@ -347,7 +340,7 @@ class _Nccl4py(Library):
 
 
 class _Cupy(Library):
-    """NCCL or RCCL through CuPy, which has no configured calls and no communicators that do not block."""
+    """NCCL or RCCL through CuPy, which has no configured calls."""
 
     def __init__(self, module: Any, c: ctypes.CDLL, file: str) -> None:
         super().__init__(c, file)

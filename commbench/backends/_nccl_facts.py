@@ -161,15 +161,16 @@ def _pat_refusal(library: str, ranks_per_node: int, capability: tuple[int, int] 
 
 
 def row(algorithm: str, protocol: str | None) -> str:
-    """Return what algSelection holds for a choice: full row names, joined by commas; empty lets the library choose.
+    """Return what algSelection holds for a choice: row names, joined by commas; empty lets the library choose.
 
-    Names match by prefix there: NVLS alone would allow NVLSTREE_SIMPLE too.
+    Names match by prefix there (ncclAlgTagMask, src/config/algorithm_registry.cc of 2.31): NVLS alone would allow
+    NVLSTREE_SIMPLE too, and RING_LL allows RING_LL128 unless that is taken out.
     """
     if algorithm == AUTO and protocol is None:
         return ""
     facts = FACTS.values() if algorithm == AUTO else [FACTS[algorithm]]
     rows = [f"{fact.row}_{each.upper()}" for fact in facts for each in fact.protocols if protocol in (None, each)]
-    return ",".join(rows)
+    return ",".join(f"{each}+^{each}128" if each.endswith("_LL") else each for each in rows)
 
 
 def environment(function: str, algorithm: str, protocol: str | None) -> dict[str, str]:

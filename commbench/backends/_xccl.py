@@ -20,15 +20,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from commbench.backends import _device, _nccl_facts, _nccl_log
-from commbench.backends._nccl_bindings import (
-    IN_PROGRESS,
-    INVALID_ARGUMENT,
-    INVALID_USAGE,
-    SUCCESS,
-    Failure,
-    Library,
-    load,
-)
+from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, Failure, Library, load
 from commbench.backends.base import (
     AUTO,
     DEFAULTS,
@@ -63,7 +55,7 @@ FUNCTIONS = {  # by MPI's names, which a collective has
 }
 POINT_TO_POINT = ("AlltoAll", "Gather", "Scatter", "SendRecv")
 _CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
-_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
+_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING,COLL"}  # COLL: RCCL's paths beside ring and tree
 _REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)
 _SPINS, _NAP = 200, 50e-6  # looks at an event before a rank naps between looks, and the nap's seconds
 _NOTHING = Algorithm(AUTO, AUTO)
@@ -107,6 +99,8 @@ class Xccl:
             devices, reason = self.count()
             if not devices:
                 raise UsageError(reason)
+            if os.environ.get("NCCL_COMM_BLOCKING", "1") == "0":
+                raise UsageError("calls that return before they enqueued cannot be timed: unset NCCL_COMM_BLOCKING")
             self._device = self.device(world.node_rank % devices)
             self._lib = load(settings.library)
             mine = json.dumps({"host": os.uname().nodename, "node": world.node, **asdict(self._device.identity)})
@@ -284,7 +278,7 @@ class Xccl:
                 sleep(_NAP)
             if looks % _SPINS == 0:
                 code = self._library.async_error(self._comm)
-                if code not in (SUCCESS, IN_PROGRESS):
+                if code != SUCCESS:
                     self._broken(code)
 
     def observe(self, call: Call, run: Callable[[], None]) -> Selection:
@@ -343,7 +337,6 @@ class Xccl:
         forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
         with _environment(forced):
             self._comm = library.init_rank(world.size, unique_id, world.rank)
-            self.await_ready()
             place = self._device.address(self._scratch)
             what = (1, "float32", "sum", 0, self._comm, self._device.stream)
             self._meet = library.prepare("AllReduce", place, place, *what)
@@ -351,13 +344,6 @@ class Xccl:
 
     def _no_communicator(self) -> None:
         raise RuntimeError(f"{self.library} has no communicator")
-
-    def await_ready(self) -> None:
-        """Return when a communicator that is made, or connects, without blocking is ready."""
-        while (code := self._library.async_error(self._comm)) == IN_PROGRESS:
-            sleep(_NAP)
-        if code:
-            self._broken(code)
 
     def _register(self) -> None:
         """Make the library's own memory known to the communicator, in the same order on every rank."""
@@ -417,6 +403,8 @@ class XcclPlan:
         launch = device.capture(partial(self._enqueue_batch, 0, graph)) if graph else None
         begins: list[Any] = []
         ends: list[Any] = []
+        if launch is not None:
+            launch()  # the first one sends the graph to the device
         backend.barrier()()
         started = perf_counter()
         for sample in range(samples):
@@ -441,7 +429,6 @@ class XcclPlan:
 
     def _run(self, slot: int) -> None:
         self._enqueues[slot]()
-        self._backend.await_ready()  # the first call of an algorithm connects in the background
         self._backend.wait()
 
     def _enqueue_batch(self, first: int, batch: int) -> None:

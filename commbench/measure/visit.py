@@ -155,7 +155,7 @@ class Visit:
     def _check_one(self, slot: tuple[Any, Any], run: Callable[[], Any], salt: int) -> None:
         send, recv = slot
         if self._effort.check:
-            recv.view(np.uint8)[:] = POISON
+            self._put(recv, _poison)
             self._put(send, partial(self._checker.fill, salt=salt))
         run()
         if self._effort.check:
@@ -294,6 +294,10 @@ class Visit:
         elif wrong:
             reason = f"{wrong} elements differ from the definition of {self._call.collective.title}"
             kept |= {"status": WRONG, "reason": reason}
+
+
+def _poison(array: Any) -> None:
+    array.view(np.uint8)[:] = POISON
 
 
 def _named(what: Algorithm | Selection) -> str:

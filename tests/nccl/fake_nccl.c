@@ -39,7 +39,7 @@ struct ncclComm {
   MPI_Comm mpi;
   int rank, size;
   int nonblocking;
-  int pending;           /* polls of a communicator that does not block until it says so */
+  int pending;           /* of one that does not block: until the next look at its state */
   unsigned allowed;      /* rows that NCCL_ALGO and NCCL_PROTO left, for every function */
   char algo[256], proto[256]; /* as they were set */
 };
@@ -158,20 +158,25 @@ static ncclResult_t restrictRows(const char* list, const char* const* tokens, in
 }
 
 #ifndef OLD
-/* Rows that a selection names, by prefix; 0 where it cannot be read. */
+/* Rows that a selection names: terms with commas, of factors with '+', negated by '^', each a prefix; 0 where it cannot
+ * be read. */
 static unsigned selected(const char* selection) {
-  char copy[1024], *rest = NULL;
-  int inverted = *selection == '^';
+  char copy[1024], *terms = NULL, *factors = NULL;
   unsigned mask = 0;
-  snprintf(copy, sizeof copy, "%s", selection + inverted);
-  for (char* term = strtok_r(copy, ",", &rest); term; term = strtok_r(NULL, ",", &rest)) {
-    unsigned found = 0;
-    for (int row = 0; row < LEN(rows); row++)
-      if (!strncasecmp(rows[row].name, term, strlen(term))) found |= 1u << row;
-    if (!found && strncasecmp(term, "symk", 4)) return 0;
-    mask |= found;
+  snprintf(copy, sizeof copy, "%s", selection);
+  for (char* term = strtok_r(copy, ",", &terms); term; term = strtok_r(NULL, ",", &terms)) {
+    unsigned all = ALL;
+    for (char* factor = strtok_r(term, "+", &factors); factor; factor = strtok_r(NULL, "+", &factors)) {
+      const char* name = factor + (*factor == '^');
+      unsigned found = 0;
+      for (int row = 0; row < LEN(rows); row++)
+        if (!strncasecmp(rows[row].name, name, strlen(name))) found |= 1u << row;
+      if (!found && strncasecmp(name, "symk", 4)) return 0;
+      all &= *factor == '^' ? ~found : found;
+    }
+    mask |= all;
   }
-  return inverted ? ALL & ~mask : mask;
+  return mask & ALL;
 }
 #endif
 
@@ -333,7 +338,12 @@ static void spoil(ncclComm_t comm, void* recv, size_t elements, int size) {
     ((unsigned char*)recv)[elements / 2 * size + size - 1] ^= 0x2a;
 }
 
-/* The first call of an algorithm connects, which a communicator that does not block does in the background. */
+static ncclResult_t ready(ncclComm_t comm) {
+  if (!comm->pending) return ncclSuccess;
+  return refuse(ncclInvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
+}
+
+/* A communicator that does not block enqueues every call in the background. */
 static ncclResult_t done(ncclComm_t comm) {
   if (!comm->nonblocking) return ncclSuccess;
   comm->pending = 1;
@@ -343,6 +353,7 @@ static ncclResult_t done(ncclComm_t comm) {
 static ncclResult_t collective(int function, const void* send, void* recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, int root, ncclComm_t comm, const ncclCollConfig_t* config) {
   int row, n = comm->size, mine = comm->rank == root;
+  CHECK(ready(comm));
   if (type < 0 || type >= LEN(typeNames)) return refuse(ncclInvalidArgument, "%s : invalid type %d", functionNames[function], type);
   if (op < 0 || op >= ncclNumOps) return refuse(ncclInvalidArgument, "%s : invalid reduction operation %d", functionNames[function], op);
   if (root < 0 || root >= n)
@@ -467,6 +478,7 @@ static ncclResult_t runQueue(void) {
 }
 
 static ncclResult_t enqueue(int sends, void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm) {
+  CHECK(ready(comm));
   if (type < 0 || type >= LEN(typeNames)) return refuse(ncclInvalidArgument, "Send/Recv : invalid type %d", type);
   if (peer < 0 || peer >= comm->size)
     return refuse(ncclInvalidArgument, "Send/Recv : invalid peer %d (peer should be in the 0..%d range)", peer, comm->size);
@@ -551,7 +563,8 @@ static ncclResult_t initRank(ncclComm_t* comm, int n, ncclUniqueId id, int rank,
   MPI_Initialized(&up);
   if (!up) return refuse(ncclSystemError, "this fake needs MPI to be initialised");
   if (n < 1 || rank < 0 || rank >= n) return refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, n);
-  const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO");
+  const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO"), *blocking = getenv("NCCL_COMM_BLOCKING");
+  if (blocking) nonblocking = !strcmp(blocking, "0");
   ncclComm_t made = calloc(1, sizeof *made);
   made->rank = rank, made->size = n, made->nonblocking = made->pending = nonblocking;
   made->allowed = ALL;

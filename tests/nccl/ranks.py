@@ -20,7 +20,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from commbench.backends import _nccl_log
-from commbench.backends._nccl_bindings import DTYPES, IN_PROGRESS, Failure, Library, load
+from commbench.backends._nccl_bindings import DTYPES, Failure, Library, load
 
 Array = NDArray[Any]
 WORLD = MPI.COMM_WORLD
@@ -47,12 +47,6 @@ class Ready:
         self.comm = 0
         if RANK in members:
             self.comm = lib.init_rank(len(members), one, members.index(RANK))
-            self.settle()
-
-    def settle(self) -> int:
-        while (state := self.lib.async_error(self.comm)) == IN_PROGRESS:
-            pass
-        return state
 
     def call(
         self,
@@ -66,7 +60,7 @@ class Ready:
         row: str | None = None,
     ) -> int:
         self.lib.call(function, send.ctypes.data, recv.ctypes.data, count, dtype, redop, root, self.comm, 0, row)
-        return self.settle()
+        return self.lib.async_error(self.comm)
 
     def sum(self, count: int = COUNT, row: str | None = None) -> list[float]:
         recv = np.zeros(count, np.float32)
@@ -246,6 +240,16 @@ def groups(lib: Library) -> dict[str, Any]:
     return {"pair": of_pair, "alone": alone.sum(), "refused alone": alone.tried("AllReduce", "NVLS_SIMPLE")}
 
 
+def unready(lib: Library) -> dict[str, Any]:
+    """Two calls, one straight after the other, and one after a look at the communicator's state."""
+    ready = Ready(lib)
+    ready.lib.async_error(ready.comm)
+    buffer = np.zeros(COUNT, np.float32)
+    what = ("AllReduce", buffer.ctypes.data, buffer.ctypes.data, COUNT, "float32", "sum", 0, ready.comm, 0)
+    lib.call(*what)
+    return {"at once": ready.tried("AllReduce"), "later": (lib.async_error(ready.comm), ready.tried("AllReduce"))[1]}
+
+
 def memory(lib: Library) -> dict[str, Any]:
     """Buffers of the library, registered in both ways, and what it says where it cannot."""
     ready = Ready(lib)
@@ -275,7 +279,8 @@ def environment(**variables: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     tasks: dict[str, Callable[[Library], dict[str, Any]]] = {
-        task.__name__: task for task in (collectives, in_place, choices, variables, log, faults, groups, memory)
+        task.__name__: task
+        for task in (collectives, in_place, choices, variables, log, faults, groups, unready, memory)
     }
     if sys.argv[3:]:
         sys.modules["nccl"] = None  # type: ignore[assignment]

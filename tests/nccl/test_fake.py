@@ -157,3 +157,15 @@ def test_communicators_of_some_ranks_and_of_one(fake: Path) -> None:
 def test_memory_is_allocated_and_registered_in_both_ways(fake: Path) -> None:
     for found in ranks(2, fake, "memory"):
         assert found["made"] and "must be aligned to 4096" in found["refused"]
+
+
+def test_a_communicator_that_does_not_block_refuses_a_call_before_the_last_one_is_through(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in ranks(2, fake, "unready"):
+        assert found["at once"] == found["later"] == []
+    monkeypatch.setenv("NCCL_COMM_BLOCKING", "0")
+    for found in ranks(2, fake, "unready"):
+        code, text = found["at once"]
+        assert code == 4 and "Attempt to use communicator before the previous operation" in text
+        assert found["later"] == []

@@ -72,22 +72,22 @@ def test_every_door_has_right_answers_at_every_rank_count(new: Path, n: int, doo
 def test_each_algorithm_and_protocol_says_what_was_asked_and_what_ran(
     request: pytest.FixtureRequest, which: str
 ) -> None:
-    run = Run(request.getfixturevalue(which), 3, "allreduce", "-b", "1K", "-e", "1K", "--proto", "all")
+    run = Run(request.getfixturevalue(which), 3, "allreduce", "-b", "1K", "-e", "64K", "-f", "64", "--proto", "all")
     assert run.code == 0, run.err
-    for algorithm in ("ring", "tree"):
-        for protocol in ("ll", "ll128", "simple"):
-            found = run.only(algorithm=algorithm, protocol=protocol)
-            assert (found["status"], found["observed_algorithm"], found["observed_protocol"]) == (
-                *("ok", algorithm),
-                protocol,
-            )
-            assert found["evidence"] == "library's tuning log"
-            assert found["channels"] >= 1
-    nvls = run.only(algorithm="nvls", protocol="simple")
-    assert nvls["status"] == "rejected" and "invalid" in nvls["reason"]
-    assert run.only(algorithm="nvls", protocol="ll")["status"] == "not_applicable"
-    assert run.only(algorithm="pat", protocol="simple")["status"] == "not_applicable"
-    assert run.only(algorithm="auto")["observed_algorithm"] == "ring"
+    for size in (1024, 65536):  # the library itself would take ll for the one, simple for the other
+        for algorithm in ("ring", "tree"):
+            for protocol in ("ll", "ll128", "simple"):
+                found = run.only(algorithm=algorithm, protocol=protocol, size=size)
+                ran = found["observed_algorithm"], found["observed_protocol"]
+                assert (found["status"], *ran) == ("ok", algorithm, protocol)
+                assert found["evidence"] == "library's tuning log"
+                assert found["channels"] >= 1
+        nvls = run.only(algorithm="nvls", protocol="simple", size=size)
+        assert nvls["status"] == "rejected" and "invalid" in nvls["reason"]
+        assert run.only(algorithm="nvls", protocol="ll", size=size)["status"] == "not_applicable"
+        assert run.only(algorithm="pat", protocol="simple", size=size)["status"] == "not_applicable"
+    assert run.only(algorithm="auto", size=1024)["observed_algorithm"] == "ring"
+    assert run.only(algorithm="auto", size=65536)["observed_algorithm"] == "tree"
 
 
 def test_an_all_gather_has_no_tree(new: Path) -> None:
@@ -185,6 +185,11 @@ def test_no_device_is_said_in_one_line(new: Path) -> None:
 def test_an_algorithm_that_the_environment_chose_is_refused(new: Path, variable: str) -> None:
     run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", **{variable: "ring"})
     assert run.code == 2 and f"{variable}=ring" in run.err
+
+
+def test_communicators_that_do_not_block_are_refused(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", NCCL_COMM_BLOCKING="0")
+    assert run.code == 2 and "unset NCCL_COMM_BLOCKING" in run.err
 
 
 def test_an_algorithm_that_a_file_chose_is_refused(new: Path, tmp_path: Path) -> None:

@@ -1,0 +1,271 @@
+"""What NCCL and RCCL have in common, as far as it needs no library: devices, settings, the log, places in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from commbench.backends import _xccl
+from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, Failure
+from commbench.backends.base import DEFAULTS, Algorithm, Call, Settings, batching
+from commbench.errors import UsageError
+from tests.numpy_collectives import COLLECTIVES
+
+RING, AUTO = Algorithm("ring", "ring"), Algorithm("auto", "auto")
+
+
+def seat(node: int, index: int, **changes: Any) -> dict[str, Any]:
+    """A rank's device; each one of its own."""
+    facts = {"host": f"h{node}", "node": node, "vendor": "NVIDIA", "name": "H200", "index": index}
+    return facts | {"bus": f"0000:{index:02x}:00.0", "uuid": f"uuid-{node}-{index}", "capability": [9, 0]} | changes
+
+
+def call(collective: str, algorithm: Algorithm = RING, **changes: Any) -> Call:
+    fields: dict[str, Any] = {"dtype": "float32", "itemsize": 4, "redop": "sum", "count": 6, "root": 0}
+    return Call(COLLECTIVES[collective], algorithm, **(fields | {"inplace": True} | changes))
+
+
+# Devices
+
+
+def test_ranks_with_a_device_each_are_right() -> None:
+    assert _xccl.faults([seat(node, index) for node in range(2) for index in range(4)], DEFAULTS) == ""
+
+
+def test_two_ranks_on_one_device_are_named_with_it_and_the_remedies() -> None:
+    fault = _xccl.faults([seat(0, 0), seat(1, 0), seat(1, 1), seat(1, 0)], DEFAULTS)
+    assert "ranks 1, 3 have device 0 [0000:00:00.0] of h1, where 3 ranks see 2 devices" in fault
+    for remedy in ("fewer ranks a node", "CUDA_VISIBLE_DEVICES", "--gpus-per-task=1", "--share-devices"):
+        assert remedy in fault
+    assert "where 2 ranks see 1 device:" in _xccl.faults([seat(0, 0), seat(0, 0)], DEFAULTS)
+
+
+def test_a_device_may_be_shared_where_that_is_asked_for() -> None:
+    assert _xccl.faults([seat(0, 0), seat(0, 0)], Settings(share_devices=True)) == ""
+
+
+def test_partitions_of_one_device_are_devices_and_an_address_does_where_there_is_no_uuid() -> None:
+    partitions = [seat(0, 0, bus="0000:01:00.0"), seat(0, 1, bus="0000:01:00.0")]
+    assert _xccl.faults(partitions, DEFAULTS) == ""
+    assert "ranks 0, 1 have" in _xccl.faults([each | {"uuid": ""} for each in partitions], DEFAULTS)
+
+
+def test_devices_of_one_address_on_two_nodes_are_two() -> None:
+    assert _xccl.faults([seat(node, 0, uuid="") for node in range(2)], DEFAULTS) == ""
+
+
+def test_devices_of_two_vendors_are_refused_with_the_first_rank_of_each() -> None:
+    seats = [seat(0, 0), seat(0, 1), seat(1, 0, vendor="AMD"), seat(1, 1, vendor="AMD")]
+    fault = _xccl.faults(seats, Settings(share_devices=True))
+    assert "rank 0 has NVIDIA's" in fault and "rank 2 has AMD's" in fault
+
+
+# What the environment has chosen
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without files; /etc/nccl.conf is left out."""
+    read = Path.read_text
+
+    def elsewhere(path: Path, *arguments: Any, **named: Any) -> str:
+        if path == Path("/etc/nccl.conf"):
+            raise FileNotFoundError
+        return read(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "read_text", elsewhere)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO"])
+def test_a_variable_that_chooses_is_found(home: Path, name: str) -> None:
+    assert _xccl.chosen_already({name: "Ring"}) == f"{name}=Ring in the environment"
+    assert _xccl.chosen_already({name: "", "NCCL_DEBUG": "INFO"}) == ""
+
+
+def test_a_file_that_chooses_is_found_and_comments_are_not_settings(home: Path) -> None:
+    file = home / ".nccl.conf"
+    file.write_text("# NCCL_ALGO=Ring\n\n  NCCL_DEBUG=WARN\n")
+    assert _xccl.configuration({}) == {file: ["NCCL_DEBUG=WARN"]}
+    assert _xccl.chosen_already({}) == ""
+    file.write_text("NCCL_PROTO = LL\n")
+    assert _xccl.chosen_already({}) == f"NCCL_PROTO = LL in {file}"
+
+
+def test_a_named_file_is_read_instead_of_the_one_at_home(home: Path, tmp_path: Path) -> None:
+    (home / ".nccl.conf").write_text("NCCL_ALGO=Ring\n")
+    named = tmp_path / "ours.conf"
+    named.write_text("NCCL_IB_HCA=mlx5\n")
+    assert _xccl.configuration({"NCCL_CONF_FILE": str(named)}) == {named: ["NCCL_IB_HCA=mlx5"]}
+    assert _xccl.configuration({"NCCL_CONF_FILE": str(tmp_path / "absent")}) == {}
+
+
+# What ran
+
+_LINE = "host:1:1 [0] NCCL INFO {}: 20 Bytes -> Algo {} proto LL channel{{Lo..Hi}}={{0..{}}}\n"
+
+
+def test_the_last_line_of_the_function_tells_what_ran() -> None:
+    log = (
+        _LINE.format("AllReduce", "RING", 3) + _LINE.format("AllReduce", "TREE", 1) + _LINE.format("Reduce", "RING", 0)
+    )
+    found = _xccl.selection(log, "AllReduce")
+    assert (found.algorithm, found.protocol, found.channels) == ("tree", "ll", 2)
+    assert found.evidence == "library's tuning log"
+
+
+def test_without_a_line_nothing_is_claimed() -> None:
+    for log in ("", "host:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2\n", _LINE.format("AllGather", "RING", 0)):
+        found = _xccl.selection(log, "AllReduce")
+        assert (found.algorithm, found.protocol, found.evidence) == (None, None, "unknown: no line in the tuning log")
+
+
+def test_a_line_of_an_unknown_form_is_quoted() -> None:
+    line = "host:1:1 [0] NCCL INFO AllReduce: 20 Bytes -> Method SPIRAL"
+    found = _xccl.selection(f"nothing\n{line}\n", "AllReduce")
+    assert found.algorithm is None and found.evidence.startswith("unknown: ") and found.evidence.endswith(line)
+
+
+# Places in memory: NCCL's user guide, "In-place Operations", and nccl.h. In blocks: where input and output begin, as
+# far as the rank has them.
+
+_IN_PLACE: dict[str, Callable[[int, bool], tuple[int | None, int | None]]] = {
+    "allreduce": lambda rank, is_root: (0, 0),  # sendbuff == recvbuff
+    "broadcast": lambda rank, is_root: (0, 0),
+    "reduce": lambda rank, is_root: (0, 0),
+    "allgather": lambda rank, is_root: (rank, 0),  # sendbuff == recvbuff + rank * sendcount
+    "reducescatter": lambda rank, is_root: (0, rank),  # recvbuff == sendbuff + rank * recvcount
+    "gather": lambda rank, is_root: (rank, 0) if is_root else (0, None),  # sendbuff == recvbuff + root * count
+    "scatter": lambda rank, is_root: (0, rank) if is_root else (None, 0),  # recvbuff == sendbuff + root * count
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("name", list(_IN_PLACE))
+def test_in_place_is_where_the_library_has_it(name: str, n: int) -> None:
+    root = n - 1
+    for rank in range(n):
+        places = _xccl.Xccl().shared_buffer(call(name, root=root), rank, n)
+        assert places is not None
+        for place, right in zip(places, _IN_PLACE[name](rank, rank == root), strict=True):
+            assert right is None or place == right
+
+
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_out_of_place_there_are_two_buffers(name: str) -> None:
+    assert _xccl.Xccl().shared_buffer(call(name, inplace=False), 0, 3) is None
+
+
+# Batches
+
+
+def test_a_sample_is_a_twentieth_of_the_iterations_a_graph_or_with_a_barrier_one() -> None:
+    assert batching("loop", 1000, 0) == (50, 20)
+    assert batching("loop", 7, 0) == (1, 7)
+    assert batching("barrier", 1000, 0) == (1, 1000)
+    assert batching("loop", 100, 20) == batching("barrier", 100, 20) == (20, 5)
+    assert batching("loop", 5, 20) == (20, 1)  # a graph is not cut
+
+
+# Refusals
+
+
+class Opened(_xccl.Xccl):
+    """A backend of two ranks past `open`, with a library that has aborted nothing yet."""
+
+    name, vendor = "nccl", "NVIDIA"
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.library = "NCCL 2.32.3"
+        self._lib: Any = SimpleNamespace(version=23203, aborted=[], abort=lambda comm: self._lib.aborted.append(comm))
+        self._world: Any = SimpleNamespace(rank=1, size=2, nodes=nodes, node_size=2 // nodes)
+        self._device: Any = SimpleNamespace(identity=SimpleNamespace(capability=(8, 0)))
+        self._comm, self._registered, self._seen = 7, [], {}
+
+    @property
+    def aborted(self) -> list[int]:
+        found: list[int] = self._lib.aborted
+        return found
+
+    def _logging(self, folder: str) -> Any:
+        return nullcontext()
+
+
+def refusing(code: int) -> Callable[[], None]:
+    def run() -> None:
+        raise Failure("NCCL 2.32.3: no", code)
+
+    return run
+
+
+def test_what_does_not_exist_is_refused_with_the_facts_of_this_machine() -> None:
+    backend = Opened()
+    assert "and these have 8.0" in backend.refusal(call("allreduce", Algorithm("nvls", "nvls"), inplace=False), 2)
+    assert "has no AllGather by tree" in backend.refusal(call("allgather", Algorithm("tree", "tree"), redop=None), 2)
+    assert backend.refusal(call("allreduce"), 2) == ""
+    assert backend.refusal(call("alltoall", AUTO, redop=None), 2) == "NCCL 2.32.3 has no all-to-all in place"
+    chain = Algorithm("collnet_chain", "collnet_chain")
+    assert "this is one node" in backend.refusal(call("allreduce", chain), 2)
+    assert Opened(nodes=2).refusal(call("allreduce", chain), 2) == ""  # the library knows
+
+
+@pytest.mark.parametrize("code", [INVALID_ARGUMENT, INVALID_USAGE])
+def test_a_refusal_of_what_was_asked_for_is_passed_on_and_its_communicator_is_gone(code: int) -> None:
+    backend = Opened()
+    with pytest.raises(Failure) as refused:
+        backend.observe(call("allreduce"), refusing(code))
+    assert refused.value.code == code
+    assert backend.aborted == [7] and backend._comm == 0
+
+
+@pytest.mark.parametrize(("algorithm", "code"), [(AUTO, INVALID_ARGUMENT), (RING, 1), (RING, 3)])
+def test_another_error_is_no_refusal(algorithm: Algorithm, code: int) -> None:
+    backend = Opened()
+    with pytest.raises(RuntimeError, match="no") as error:
+        backend.observe(call("allreduce", algorithm), refusing(code))
+    assert not isinstance(error.value, Failure)
+    assert backend.aborted == [7]
+
+
+def test_a_call_that_was_seen_is_not_logged_again() -> None:
+    ran: list[int] = []
+    logged: list[str] = []
+
+    class Logging(Opened):
+        def _logging(self, folder: str) -> Any:
+            logged.append(folder)
+            (Path(folder) / "log").write_text(_LINE.format("AllReduce", "TREE", 1))
+            return nullcontext()
+
+    backend = Logging()
+    first = backend.observe(call("allreduce"), lambda: ran.append(1))
+    again = backend.observe(call("allreduce"), lambda: ran.append(2))
+    assert first == again and first.algorithm == "tree"
+    assert ran == [1, 2] and len(logged) == 1
+    backend.observe(call("allreduce", count=7), lambda: ran.append(3))
+    assert len(logged) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "refused"), [({"NCCL_ALGO": "Ring"}, True), ({"NCCL_PROTO": "LL"}, True), ({}, False)]
+)
+def test_a_sweep_of_algorithms_is_refused_where_one_is_chosen(
+    home: Path, monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str], refused: bool
+) -> None:
+    for name in ("NCCL_ALGO", "NCCL_PROTO", "NCCL_CONF_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if refused:
+        with pytest.raises(UsageError, match="unset it, and name one by --algo"):
+            Opened().algorithms(COLLECTIVES["allreduce"])
+    else:
+        names = [algorithm.name for algorithm in Opened().algorithms(COLLECTIVES["allreduce"])]
+        assert names == ["auto", "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat"]
+        assert [algorithm.name for algorithm in Opened().algorithms(COLLECTIVES["gather"])] == ["auto"]
