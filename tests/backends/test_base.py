@@ -32,11 +32,7 @@ def test_the_backends_are_the_files_beside_the_contract() -> None:
 
 
 def hasattr_backend(path: Path) -> bool:
-<<<<<<< HEAD
     return re.search(r"^class Backend\b(?!\(Protocol\))", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
-=======
-    return re.search(r"^class Backend\b(?!\(Protocol)", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
->>>>>>> gpu
 
 
 def test_every_backend_is_found_and_says_whether_it_can_run_without_raising() -> None:
