@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from commbench.backends.base import AMD, NVIDIA
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NVIDIA, AMD = "NVIDIA", "AMD"
 _NOT_READY = 600  # cudaErrorNotReady, hipErrorNotReady
 
 

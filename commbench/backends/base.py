@@ -10,8 +10,9 @@ All others are local to a rank, and some are made on rank 0 alone.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 AUTO = "auto"  # the library chooses
 HOST = "host"  # the one kind of memory of libraries on hosts
+NVIDIA, AMD = "NVIDIA", "AMD"
+_OF_VENDOR = {NVIDIA: "nccl", AMD: "rccl"}
+# What the driver puts into /dev, and the variable that hides devices.
+_SIGNS = ((NVIDIA, "nvidiactl", "CUDA_VISIBLE_DEVICES"), (AMD, "kfd", "ROCR_VISIBLE_DEVICES"))
 DEVICE_BUFFERS = ("plain", "registered", "symmetric")  # of devices, by nccl-tests' numbers of -R
 
 
@@ -258,9 +263,23 @@ def names() -> list[str]:
     return sorted(f[:-3] for f in files if f.endswith(".py") and not f.startswith("_") and f not in support)
 
 
-def resolve(name: str) -> tuple[str, str]:
-    """Return the backend that `--backend name` stands for, and why."""
-    return ("mpi", "the default") if name == "auto" else (name, "as asked")
+def resolve(name: str, vendor: str) -> tuple[str, str]:
+    """Return the backend that `--backend name` stands for, and why; `vendor` is whose device every rank reaches."""
+    if name != "auto":
+        return name, "as asked"
+    if vendor in _OF_VENDOR:
+        return _OF_VENDOR[vendor], f"the default where every rank reaches an {vendor} device"
+    return "mpi", "the default where not every rank reaches a device by CuPy"
+
+
+def reachable(environment: Mapping[str, str] = os.environ, devices: str = "/dev") -> str:
+    """Return whose device this process most likely reaches, found without loading anything; empty for none."""
+    if importlib.util.find_spec("cupy") is None:
+        return ""
+    for vendor, file, visible in _SIGNS:
+        if os.path.exists(f"{devices}/{file}") and environment.get(visible, "all").strip():
+            return vendor
+    return ""
 
 
 def find(name: str) -> type[Backend]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commbench.backends._device import NVIDIA
 from commbench.backends._xccl import Xccl
+from commbench.backends.base import NVIDIA
 
 
 class Backend(Xccl):

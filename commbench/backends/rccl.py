@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from commbench.backends._device import AMD
 from commbench.backends._xccl import Xccl
+from commbench.backends.base import AMD
 
 
 class Backend(Xccl):

@@ -32,6 +32,7 @@ class Agenda:
         """`together` names, under the first of them, the cells that are visited at once (see cell.batches)."""
         self._cells, self._together, self._journal, self._effort = cells, together, journal, effort
         self._begin = perf_counter()
+        self._switching = 0.0  # seconds that are no part of the budget
         self._cut: dict[int, str] = {}  # cells passed over, and why
         self._first_seconds: dict[tuple[Any, ...], list[tuple[int, float]]] = {}  # by kin, in rising order of size
         for index in journal.visits:
@@ -61,6 +62,10 @@ class Agenda:
                     return
                 yield index, FULL_VISIT
             self._journal.write_records(RECORDS_EVERY)
+
+    def leave_out(self, seconds: float) -> None:
+        """Take what switching took out of the budget: a forced communicator may take seconds to make."""
+        self._switching += seconds
 
     def iterations(self, index: int, seconds: float) -> int:
         """Return how many iterations the visit should have: as asked for, or by the pace of the visit before.
@@ -148,7 +153,7 @@ class Agenda:
 
     def _spent(self) -> float:
         """Return the fraction of the budget that is gone."""
-        return (perf_counter() - self._begin) / self._effort.budget if self._effort.budget else 0.0
+        return (perf_counter() - self._begin - self._switching) / self._effort.budget if self._effort.budget else 0.0
 
     def _too_long(self, index: int, share: float) -> str:
         """Return why a first visit does not fit this share of the budget any more, empty if it does.

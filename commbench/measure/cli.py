@@ -78,7 +78,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         "--backend",
         metavar="NAME",
         default="auto",
-        help="mpi, nccl, rccl, gloo, or a module of yours by its name (default: mpi)",
+        help="mpi, nccl, rccl, gloo, or a module of yours by its name (default: that of the GPUs, else mpi)",
     )
     add("--rendezvous", metavar="PLACE", help="HOST:PORT or FILE to meet without MPI (default: as the launcher tells)")
     add("--library", metavar="FILE", help="the library's file, where it has one of its own (default: as it is found)")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from commbench.backends.base import find, resolve
+from commbench.backends.base import find, reachable, resolve
 from commbench.backends.world import Launch, World, launch
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, RendezvousError, UsageError
 from commbench.measure import streams
@@ -124,7 +124,7 @@ def run_door(
 def _by_mpi(launched: Launch, options: Timed) -> bool:
     """Whether the ranks meet by MPI: an mpirun launched them, or the backend needs it; raise UsageError for both."""
     backend = getattr(options, "backend", "mpi")
-    by_mpi = launched.by_mpirun or getattr(find(resolve(backend)[0]), "needs_mpi", True)
+    by_mpi = launched.by_mpirun or getattr(find(resolve(backend, reachable())[0]), "needs_mpi", True)
     if by_mpi and getattr(options, "rendezvous", None) is not None:
         who = f"{launched.launcher}'s mpirun launched these" if launched.by_mpirun else f"backend {backend} needs MPI"
         raise UsageError(f"--rendezvous is for ranks that meet without MPI, and {who}: leave it out")

@@ -81,6 +81,7 @@ class Sweep:
                 fresh = any(self._is_fresh(journal, index) for index in self._together[first])
                 self._world.command((first, number, int(seconds * 1e9), iterations, fresh))
                 visits = self._visit(first, number, seconds, iterations, fresh)
+                agenda.leave_out(max((visit.get("switch_us", 0.0) for visit in visits.values()), default=0.0) / 1e6)
                 for index, visit in visits.items():
                     journal.append({"cell": index, "round": number, "session": journal.session, **visit})
                     watch(index)

@@ -77,3 +77,33 @@ def test_what_a_backend_of_ones_own_lacks_is_not_taken_for_the_backend(own: Path
 def test_a_module_that_is_no_backend_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"'{name}'"):
         find(name)
+
+
+@pytest.mark.parametrize(
+    ("cupy", "files", "environment", "vendor"),
+    [
+        (True, ["nvidiactl"], {}, "NVIDIA"),
+        (True, ["kfd"], {}, "AMD"),
+        (True, ["nvidiactl"], {"CUDA_VISIBLE_DEVICES": "1"}, "NVIDIA"),
+        (True, ["nvidiactl"], {"CUDA_VISIBLE_DEVICES": ""}, ""),
+        (True, [], {}, ""),
+        (False, ["nvidiactl"], {}, ""),
+    ],
+)
+def test_a_device_is_reached_where_its_driver_and_cupy_are(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cupy: bool,
+    files: list[str],
+    environment: dict[str, str],
+    vendor: str,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", {"cupy": object() if cupy else None}.__getitem__)
+    for name in files:
+        (tmp_path / name).touch()
+    assert base.reachable(environment, str(tmp_path)) == vendor
+
+
+def test_the_default_is_the_library_of_the_devices_and_what_is_named_is_taken() -> None:
+    assert [base.resolve("auto", vendor)[0] for vendor in ("NVIDIA", "AMD", "")] == ["nccl", "rccl", "mpi"]
+    assert base.resolve("gloo", "NVIDIA")[0] == "gloo"

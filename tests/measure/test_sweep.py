@@ -35,6 +35,9 @@ class FakeAgenda:
     def iterations(self, index: int, seconds: float) -> int:
         return 0 if seconds else 3
 
+    def leave_out(self, seconds: float) -> None:
+        assert seconds >= 0
+
 
 class FakeJournal:
     def __init__(self, full_after: int = 1000) -> None:

@@ -12,7 +12,8 @@ from time import perf_counter
 
 import numpy as np
 
-from commbench.backends._device import NVIDIA, Identity
+from commbench.backends._device import Identity
+from commbench.backends.base import NVIDIA
 from tests.numpy_collectives import Array
 
 STREAM = 77
