@@ -16,7 +16,7 @@ import pytest
 from commbench import doctor, errors
 from commbench.__main__ import doors
 from commbench.allreduce import ALLREDUCE
-from commbench.backends import _algorithms
+from commbench.backends import _algorithms, _nccl_facts
 from commbench.broadcast import BROADCAST
 from commbench.measure.buffers import Arenas, layout
 from commbench.measure.cli import parser
@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {  # a word behind the language of a fence
     "cluster": "needs a cluster",
+    "gpu": "needs GPUs",
     "install": "installs packages",
     "scripts": "the scripts run these tests themselves, or take minutes",
 }
@@ -185,6 +186,21 @@ def test_the_checks_are_those_of_the_doctor() -> None:
 def test_the_names_of_algorithms_are_those_in_use() -> None:
     table = {code(native): code(name) for native, name in rows("docs/measuring.md", "Names of algorithms")}
     assert table == _algorithms._CANONICAL
+
+
+def test_the_algorithms_of_nccl_are_those_that_are_known() -> None:
+    table = [
+        [
+            f"`{name}`",
+            f"`{fact.variable}`",
+            _nccl_facts.version_text(fact.since),
+            ", ".join(fact.functions),
+            ", ".join(fact.protocols),
+            "yes" if fact.rccl else "no",
+        ]
+        for name, fact in _nccl_facts.FACTS.items()
+    ]
+    assert rows("docs/nccl.md", "What exists") == table
 
 
 def test_the_exit_codes_are_known_ones() -> None:
