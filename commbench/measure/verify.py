@@ -22,6 +22,8 @@ So floats are compared exactly; only `avg` has a tolerance: the exact sum, scale
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,11 +36,20 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "NDArray[Any]"
 
-PERIODS = (1021, 1019, 1013)  # primes
+LONGEST_PERIOD, SHORTEST_PERIOD = 1021, 61
+MOST_VALUES = 1 << 15  # that an expected reduction is computed from: more would cost 256 ranks more than the calls do
 MOST_PROBES = 8
 POISON = 0xFF  # NaN in every float type
 _CHUNK = 1 << 18  # elements compared at once: bounds the temporary
 _EXPONENTS = {"float16": 14, "bfloat16": 120, "float32": 120, "float64": 1000}
+
+
+@lru_cache
+def periods(n: int) -> tuple[int, ...]:
+    """Return the three lengths that the data of `n` ranks takes in turn: primes, shorter with more ranks."""
+    most = max(SHORTEST_PERIOD, min(LONGEST_PERIOD, MOST_VALUES // n))
+    primes = (length for length in range(most, 1, -1) if all(length % factor for factor in range(2, length)))
+    return tuple(islice(primes, 3))
 
 
 def probes(redop: str | None, count: int, n: int) -> int:
@@ -46,7 +57,7 @@ def probes(redop: str | None, count: int, n: int) -> int:
 
     One, but for min and max: there only the rank that holds an element's extreme shows in it.
     """
-    return min(MOST_PROBES, -(-n // min(count, min(PERIODS)))) if redop in ("min", "max") else 1
+    return min(MOST_PROBES, -(-n // min(count, *periods(n)))) if redop in ("min", "max") else 1
 
 
 class Checker:
@@ -106,7 +117,7 @@ class Checker:
 
         Floats come as float64, in which all of them are exact; integers in their own type; moved data as unsigned.
         """
-        period = PERIODS[salt % len(PERIODS)]
+        period = periods(self.n)[salt % 3]
         step = self.count % period or 1  # blocks differ even where the count is a multiple of the period
         window = min(self.count, period)
         places = (blocks[:, None] * step + np.arange(window)) % period
@@ -119,7 +130,7 @@ class Checker:
             return (_mix(here + (group << np.uint64(40))) + rank * np.uint64(0x9E37)).astype(f"uint{bits}")
         noise = _mix(here + (rank << np.uint64(40)))
         if self.redop in ("min", "max"):
-            owner = (places + salt * min(window, min(PERIODS))) % self.n == ranks[:, None]
+            owner = (places + salt * min(window, *periods(self.n))) % self.n == ranks[:, None]
             level = np.where(owner, 100 + noise % np.uint64(20), noise % np.uint64(89)).astype(np.int64)
             level = level if self.redop == "max" else 120 - level
             return level.astype(np.float64 if self.dtype.is_float else self.dtype.storage)
