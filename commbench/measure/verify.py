@@ -45,9 +45,14 @@ _EXPONENTS = {"float16": 14, "bfloat16": 120, "float32": 120, "float64": 1000}
 
 
 @lru_cache
-def periods(n: int) -> tuple[int, ...]:
-    """Return the three lengths that the data of `n` ranks takes in turn: primes, shorter with more ranks."""
-    most = max(SHORTEST_PERIOD, min(LONGEST_PERIOD, MOST_VALUES // n))
+def periods(n: int, redop: str | None) -> tuple[int, ...]:
+    """Return the three lengths that the data of `n` ranks takes in turn: primes.
+
+    They are shorter with more ranks where a result is computed from the data of all; an extreme is its owner's.
+    """
+    most = LONGEST_PERIOD
+    if redop not in (None, "min", "max"):
+        most = max(SHORTEST_PERIOD, min(most, MOST_VALUES // n))
     primes = (length for length in range(most, 1, -1) if all(length % factor for factor in range(2, length)))
     return tuple(islice(primes, 3))
 
@@ -57,7 +62,7 @@ def probes(redop: str | None, count: int, n: int) -> int:
 
     One, but for min and max: there only the rank that holds an element's extreme shows in it.
     """
-    return min(MOST_PROBES, -(-n // min(count, *periods(n)))) if redop in ("min", "max") else 1
+    return min(MOST_PROBES, -(-n // min(count, *periods(n, redop)))) if redop in ("min", "max") else 1
 
 
 class Checker:
@@ -101,9 +106,10 @@ class Checker:
 
     def _reduced(self, ranks: Sequence[int], block: int, salt: int) -> Array:
         """Return the reduction over `ranks` of one period of their block `block`."""
-        values = self._values(np.asarray(ranks), np.full(len(ranks), block), salt)
         if self.redop in ("min", "max"):
-            return np.asarray(values.min(axis=0) if self.redop == "min" else values.max(axis=0))
+            owners = self._owners(self._places(np.array([block]), salt), salt)
+            return np.asarray(self._values(owners, np.array([block]), salt)[0])
+        values = self._values(np.asarray(ranks), np.full(len(ranks), block), salt)
         if self.redop == "prod":
             return np.asarray(np.multiply.reduce(values, axis=0, dtype=values.dtype))
         total = np.add.reduce(values, axis=0, dtype=values.dtype)
@@ -116,13 +122,11 @@ class Checker:
         """Return one period (or `count` elements, if fewer) for each pair of rank and block: shape (pairs, length).
 
         Floats come as float64, in which all of them are exact; integers in their own type; moved data as unsigned.
+        `ranks` may also differ from element to element: shape (pairs, length).
         """
-        period = periods(self.n)[salt % 3]
-        step = self.count % period or 1  # blocks differ even where the count is a multiple of the period
-        window = min(self.count, period)
-        places = (blocks[:, None] * step + np.arange(window)) % period
+        places = self._places(blocks, salt)
         here = places.astype(np.uint64) + np.uint64(salt << 20)
-        rank = ranks[:, None].astype(np.uint64)
+        rank = (ranks if ranks.ndim == 2 else ranks[:, None]).astype(np.uint64)
         if self.redop is None:
             # Ranks differ at every place, as far as the type has values; beyond, it is up to chance.
             bits = np.uint64(8 * self.dtype.itemsize)
@@ -130,11 +134,22 @@ class Checker:
             return (_mix(here + (group << np.uint64(40))) + rank * np.uint64(0x9E37)).astype(f"uint{bits}")
         noise = _mix(here + (rank << np.uint64(40)))
         if self.redop in ("min", "max"):
-            owner = (places + salt * min(window, *periods(self.n))) % self.n == ranks[:, None]
-            level = np.where(owner, 100 + noise % np.uint64(20), noise % np.uint64(89)).astype(np.int64)
+            level = np.where(
+                self._owners(places, salt) == rank, 100 + noise % np.uint64(20), noise % np.uint64(89)
+            ).astype(np.int64)
             level = level if self.redop == "max" else 120 - level
             return level.astype(np.float64 if self.dtype.is_float else self.dtype.storage)
         return self._factors(noise, rank) if self.redop == "prod" else self._terms(noise)
+
+    def _places(self, blocks: Array, salt: int) -> Array:
+        """Return where in the sequence each element of one period of each block is: shape (blocks, length)."""
+        period = periods(self.n, self.redop)[salt % 3]
+        step = self.count % period or 1  # blocks differ even where the count is a multiple of the period
+        return (blocks[:, None] * step + np.arange(min(self.count, period))) % period
+
+    def _owners(self, places: Array, salt: int) -> Array:
+        """Return which rank holds the extreme at each place."""
+        return (places + salt * min(places.shape[1], *periods(self.n, self.redop))) % self.n
 
     def _terms(self, noise: Array) -> Array:
         """Return what is summed."""

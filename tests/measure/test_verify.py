@@ -339,7 +339,7 @@ def test_blocks_out_of_order_are_caught(collective: Collective, dtype: Dtype, re
 @pytest.mark.parametrize("salt", range(3, 6))
 @pytest.mark.parametrize(("name", "redop"), [("alltoall", None), ("allgather", None), ("reducescatter", "max")])
 def test_blocks_as_long_as_the_sequence_are_told_apart(name: str, redop: str | None, salt: int) -> None:
-    for period in periods(4):
+    for period in periods(4, redop):
         case = Case(COLLECTIVES[name], DTYPES["int32"], redop, 4, 2 * period)
         assert case.wrong(blocks_reversed(case, salt), salt) > 0, str(case)
 
@@ -445,10 +445,11 @@ def test_where_every_rank_shows_in_every_element_one_call_is_enough(redop: str |
 
 def test_the_periods_are_primes_so_that_no_chunk_of_an_algorithm_lines_up() -> None:
     for n in (1, 4, 32, 33, 256, 5000, 10**6):
-        found = periods(n)
+        found = periods(n, "sum")
         assert len(set(found)) == 3 and max(found) <= 1021
         assert all(all(period % divisor for divisor in range(2, period)) for period in found)
         assert min(found) * n <= 1 << 15 or max(found) == 61
+        assert periods(n, "max") == periods(n, None) == (1021, 1019, 1013)
 
 
 def test_rounding_to_bfloat16_is_to_the_nearest_and_ties_to_even() -> None:
