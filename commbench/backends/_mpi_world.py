@@ -24,16 +24,21 @@ _OPERATIONS = {"sum": "SUM", "min": "MIN", "max": "MAX"}
 class MpiWorld(World):
     """The ranks of this launch, over MPI."""
 
-    def __init__(self, mpi: Any, comm: Any = None) -> None:
+    def __init__(self, mpi: Any, comm: Any = None, one_node: bool = False) -> None:
+        """`one_node`: all ranks are known to share a node; a communicator for it takes seconds on a crowded one."""
         self.mpi = mpi
         # For control traffic; what is measured has a communicator of its own.
         self.comm = mpi.COMM_WORLD if comm is None else comm
         self.rank = self.comm.Get_rank()
         self.size = self.comm.Get_size()
-        self._node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self._one_node = one_node
+        self._node = self.comm if one_node else self.comm.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank = self._node.Get_rank()
         self.node_size = self._node.Get_size()
         self.cores = self._cores()
+        if one_node:
+            self.nodes, self.node, self.crowded = 1, 0, self.size > self.cores
+            return
         self.nodes, crowded = self.total(self.node_rank == 0, self.node_size > self.cores)
         self.node = self._node.bcast(self._first_ranks_before())  # the number of this node, by its lowest rank
         self.crowded = crowded > 0
@@ -52,14 +57,15 @@ class MpiWorld(World):
 
         mask = np.zeros(_MOST_CPUS, dtype=np.uint8)
         mask[[cpu for cpu in affinity() if cpu < _MOST_CPUS]] = 1
-        self._node.Allreduce(self.mpi.IN_PLACE, mask, op=self.mpi.MAX)
-        return min(int(mask.sum()), quota())
+        bits = np.packbits(mask)
+        self._node.Allreduce(self.mpi.IN_PLACE, bits, op=self.mpi.BOR)
+        return min(int(np.unpackbits(bits).sum()), quota())
 
     def subgroup(self, ranks: Sequence[int]) -> MpiWorld | None:
         if self.rank not in ranks:
             return None
         group = self.comm.Get_group().Incl(list(ranks))
-        return MpiWorld(self.mpi, self.comm.Create_group(group))
+        return MpiWorld(self.mpi, self.comm.Create_group(group), self._one_node)
 
     def hand_over(self, value: Any, giver: int) -> Any:
         if giver == 0:
@@ -133,7 +139,8 @@ class MpiWorld(World):
         self.comm.Abort(code)
 
     def close(self) -> None:
-        self._node.Free()
+        if not self._one_node:
+            self._node.Free()
         if self.comm == self.mpi.COMM_WORLD:
             self.mpi.Finalize()
         else:
@@ -161,9 +168,11 @@ def open_mpi() -> MpiWorld:
     if vendor in ("Open MPI", "MPICH"):
         library = import_module(f"commbench.backends.{'_openmpi' if vendor == 'Open MPI' else '_mpich'}")
         library.before_init(os.environ, MPI.get_vendor()[1], launched.on_node > cores_of_the_job())
+    import numpy  # noqa: F401  (here: once ranks wait in MPI, they keep the cores from those that still load it)
+
     # mpi4py asks for MPI_THREAD_MULTIPLE by default, which costs up to twice the latency.
     MPI.Init_thread(MPI.THREAD_FUNNELED)
-    world = MpiWorld(MPI)
+    world = MpiWorld(MPI, one_node=launched.by_mpirun and launched.on_node == launched.size)
     if world.size != launched.size and launched.launcher:
         raise UsageError(
             f"{launched.launcher} launched {launched.size} ranks, but {vendor} sees {world.size}: they do not "

@@ -294,9 +294,11 @@ def _choice(text: str, flag: str, choices: int) -> int:
 def main(collective: Collective, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a door: parse, let the ranks meet, sweep, print, and exit with the code that all ranks agreed on."""
 
-    def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
-        from commbench.measure.run import run  # while other ranks import, those in MPI_Init keep the cores busy
+    from commbench.measure.run import (
+        run,  # before MPI_Init: ranks that wait in it keep the cores from those that import
+    )
 
+    def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
         return run(world, watchdog, collective, options, words)
 
     run_door(collective.name, parser(collective), partial(read, collective), work, arguments)
