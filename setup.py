@@ -66,6 +66,7 @@ setup(
         # NCCL's tests without a GPU: its real library and header, and what CUDA's headers include.
         "test-nccl": [
             "nccl4py>=0.6",
+            "cuda-bindings~=12.9",  # nccl4py's own modules import it
             "nvidia-nccl-cu12>=2.31",
             "nvidia-cuda-runtime-cu12~=12.9",
             "nvidia-cuda-nvcc-cu12~=12.9",

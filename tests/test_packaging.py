@@ -61,7 +61,7 @@ def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> Non
     assert extras["rocm"] == {"cupy-rocm-7-0"}
     assert {"pytest", "ruff", "mypy"} <= extras["test"]
     headers = {"nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12"}
-    assert extras["test-nccl"] == {"nccl4py", "nvidia-nccl-cu12", *headers}
+    assert extras["test-nccl"] == {"nccl4py", "cuda-bindings", "nvidia-nccl-cu12", *headers}
 
 
 def test_what_the_tests_install_is_pinned(metadata: dict[str, Any]) -> None:
