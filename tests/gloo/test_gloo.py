@@ -64,14 +64,14 @@ def test_every_door_under_mpirun(door: str, n: int) -> None:
     check(launch(n, f"commbench.{door}", *GRID, *QUICK), door, n, 4)
 
 
-@pytest.mark.parametrize("door", sorted(COLLECTIVES))
-def test_every_door_under_torchrun_without_mpi4py(door: str) -> None:
+@pytest.mark.parametrize("door", ["allreduce", "alltoall", "gather"])  # torch takes its time to load
+def test_doors_under_torchrun_without_mpi4py(door: str) -> None:
     check(run(torchrun(4, "tests.gloo.no_mpi", door, *GRID, *QUICK)), door, 4, 4)
 
 
 @needs_mpirun
 @pytest.mark.mpi
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [2, 3])
 def test_every_type_is_reduced_by_every_reduction(n: int) -> None:
     words = ["-b", "1K", "-e", "1K", "-d", "all", "-o", "all", "--inplace", "both"]
     done = launch(n, "commbench.allreduce", *words, *QUICK)
@@ -79,7 +79,7 @@ def test_every_type_is_reduced_by_every_reduction(n: int) -> None:
     assert {record["dtype"] for record in done.records} == TYPES
 
 
-@pytest.mark.parametrize("door", ["alltoall", "reducescatter", "reduce", "scatter"])
+@pytest.mark.parametrize("door", ["alltoall", "scatter"])
 def test_every_type_is_moved_and_scattered(door: str) -> None:
     root = ["-r", "2"] if COLLECTIVES[door].rooted else []
     done = run(torchrun(3, f"commbench.{door}", "-b", "1K", "-e", "1K", "-d", "all", *root, *QUICK))

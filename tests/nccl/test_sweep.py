@@ -57,9 +57,8 @@ def statuses(run: Run) -> dict[str, str]:
     return {f"{r['algorithm']} {r['protocol']}": r["status"] for r in run.records}
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door_has_right_answers_at_every_rank_count(new: Path, n: int, door: str) -> None:
+@pytest.mark.parametrize(("door", "n"), [(door, 2 + i % 3) for i, door in enumerate(DOORS)] + [("allreduce", 1)])
+def test_every_door_has_right_answers(new: Path, door: str, n: int) -> None:
     run = Run(new, n, door, "-b", "8", "-e", "4K", "-f", "16", "--inplace", "both")
     assert run.code == 0, run.err
     assert {r["status"] for r in run.records} <= {"ok", "not_applicable", "rejected"}, run.err
