@@ -19,6 +19,8 @@ from commbench.errors import Rejected, UsageError
 SUCCESS, INVALID_ARGUMENT, INVALID_USAGE = 0, 4, 5  # ncclResult_t
 SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 OLDEST = 21800
+NCCL4PY_HAS, NCCL4PY_OLDEST = "CollConfig", "0.6.0"  # what tells one that is new enough
+CUPY_OLDEST = 14  # of its nccl module: before, it took ids in another form
 DTYPES = {
     **{"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5},
     **{"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9},
@@ -417,8 +419,8 @@ def _open(path: str) -> ctypes.CDLL:
 def _bind_nccl4py() -> tuple[Any, ctypes.CDLL]:
     from nccl.bindings import nccl
 
-    if not hasattr(nccl, "CollConfig"):
-        raise ImportError("older than 0.6.0")
+    if not hasattr(nccl, NCCL4PY_HAS):
+        raise ImportError(f"older than {NCCL4PY_OLDEST}")
     nccl.get_version()  # loads the library
     return nccl, ctypes.CDLL(nccl.get_library_path())
 
@@ -427,8 +429,8 @@ def _bind_cupy() -> tuple[Any, ctypes.CDLL]:
     import cupy
     from cupy.cuda import nccl
 
-    if int(cupy.__version__.split(".")[0]) < 14:
-        raise ImportError("older than 14")  # took ids in another form
+    if int(cupy.__version__.split(".")[0]) < CUPY_OLDEST:
+        raise ImportError(f"older than {CUPY_OLDEST}")
     if not nccl.available:
         raise ImportError("built without NCCL, or none found")
     from cupy_backends.cuda.libs import nccl as compiled

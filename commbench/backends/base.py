@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -28,8 +28,9 @@ AUTO = "auto"  # the library chooses
 HOST = "host"  # the one kind of memory of libraries on hosts
 NVIDIA, AMD = "NVIDIA", "AMD"
 _OF_VENDOR = {NVIDIA: "nccl", AMD: "rccl"}
-# What the driver puts into /dev, and the variable that hides devices.
-_SIGNS = ((NVIDIA, "nvidiactl", "CUDA_VISIBLE_DEVICES"), (AMD, "kfd", "ROCR_VISIBLE_DEVICES"))
+# The variables that hide devices, each from what the one before it left.
+_VISIBLE = {NVIDIA: ("CUDA_VISIBLE_DEVICES",), AMD: ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+_KFD = "sys/class/kfd/kfd/topology/nodes"  # a node is a CPU, whose gpu_id is 0, or a GPU
 DEVICE_BUFFERS = ("plain", "registered", "symmetric")  # of devices, by nccl-tests' numbers of -R
 
 
@@ -263,23 +264,86 @@ def names() -> list[str]:
     return sorted(f[:-3] for f in files if f.endswith(".py") and not f.startswith("_") and f not in support)
 
 
-def resolve(name: str, vendor: str) -> tuple[str, str]:
-    """Return the backend that `--backend name` stands for, and why; `vendor` is whose device every rank reaches."""
-    if name != "auto":
-        return name, "as asked"
-    if vendor in _OF_VENDOR:
-        return _OF_VENDOR[vendor], f"the default where every rank reaches an {vendor} device"
-    return "mpi", "the default where not every rank reaches a device by CuPy"
+class Reach(NamedTuple):
+    """What one rank most likely reaches: whose devices, and a name for each that tells them apart on their node."""
+
+    vendor: str  # empty where there are none
+    devices: Sequence[str]
 
 
-def reachable(environment: Mapping[str, str] = os.environ, devices: str = "/dev") -> str:
-    """Return whose device this process most likely reaches, found without loading anything; empty for none."""
-    if importlib.util.find_spec("cupy") is None:
-        return ""
-    for vendor, file, visible in _SIGNS:
-        if os.path.exists(f"{devices}/{file}") and environment.get(visible, "all").strip():
-            return vendor
-    return ""
+def reachable(environment: Mapping[str, str] = os.environ, root: str = "/") -> Reach:
+    """Return what this process most likely reaches, by the kernel's files and the variables that hide devices.
+
+    Nothing is loaded for it. Only the devices of a CuPy that is installed count.
+    """
+    if importlib.util.find_spec("cupy") is not None:
+        for vendor, devices in ((NVIDIA, _nvidia(root)), (AMD, _amd(root))):
+            for variable in _VISIBLE[vendor]:
+                devices = _left(devices, environment.get(variable))
+            if devices:
+                return Reach(vendor, devices)
+    return Reach("", ())
+
+
+def _nvidia(root: str) -> list[str]:
+    numbers = sorted(int(file[6:]) for file in _entries(f"{root}/dev") if file[:6] == "nvidia" and file[6:].isdigit())
+    return [f"nvidia{number}" for number in numbers]
+
+
+def _amd(root: str) -> list[str]:
+    found = []
+    for node in sorted(filter(str.isdigit, _entries(f"{root}/{_KFD}")), key=int):
+        with suppress(OSError), open(f"{root}/{_KFD}/{node}/gpu_id", encoding="ascii") as file:
+            if file.read().strip() not in ("", "0"):
+                found.append(f"kfd{node}")
+    return found
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _left(devices: Sequence[str], visible: str | None) -> list[str]:
+    """Return the devices that a variable leaves: numbers, UUIDs of devices or their partitions, up to one unknown.
+
+    Source: CUDA C++ programming guide, "CUDA Environment Variables": what follows an invalid entry is not visible.
+    """
+    if visible is None or not devices:
+        return list(devices)
+    left: list[str] = []
+    for entry in map(str.strip, visible.split(",")):
+        if entry.isdigit() and int(entry) < len(devices):
+            left.append(devices[int(entry)])
+        elif entry.startswith(("GPU-", "MIG-")):
+            left.append(entry)
+        else:
+            break
+    return left
+
+
+def default(reaches: Sequence[tuple[int, Reach]]) -> tuple[str, str]:
+    """Return the backend where none is named, and why, from each rank's node and what it reaches there.
+
+    It is a vendor's library where every rank reaches a device of that vendor, and each node shows as many as it has
+    ranks; else MPI.
+    """
+    nodes: dict[int, tuple[int, set[str]]] = {}  # ranks and devices of each
+    for rank, (node, reach) in enumerate(reaches):
+        if not reach.devices:
+            return "mpi", f"the default, as rank {rank} reaches no device by CuPy"
+        if reach.vendor != reaches[0][1].vendor:
+            return "mpi", f"the default, as rank {rank} reaches {reach.vendor}'s devices and rank 0 another vendor's"
+        ranks, devices = nodes.get(node, (0, set()))
+        nodes[node] = ranks + 1, devices | set(reach.devices)
+    for node, (ranks, devices) in nodes.items():
+        if len(devices) < ranks:
+            shown = f"{len(devices)} device{'s' * (len(devices) > 1)}"
+            return "mpi", f"the default, as node {node} shows {shown} to its {ranks} ranks (or name a backend)"
+    vendor = reaches[0][1].vendor
+    return _OF_VENDOR[vendor], f"the default where every rank has an {vendor} device"
 
 
 def find(name: str) -> type[Backend]:

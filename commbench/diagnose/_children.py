@@ -108,10 +108,15 @@ def nccl_plugins() -> Iterator[Facts]:
 
 
 def nccl4py() -> Iterator[Facts]:
-    """NVIDIA's own binding."""
+    """NVIDIA's own binding, which is of use from a certain version on."""
     import nccl.core
+    from nccl.bindings import nccl as bindings
+
+    from commbench.backends._nccl_bindings import NCCL4PY_HAS, NCCL4PY_OLDEST
 
     yield {"version": _release("nccl4py"), "file": nccl.core.__file__}
+    if not hasattr(bindings, NCCL4PY_HAS):
+        yield {"trouble": f"it is older than {NCCL4PY_OLDEST}"}
 
 
 def cupy() -> Iterator[Facts]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from commbench.backends._nccl_bindings import CUPY_OLDEST, OLDEST
 from commbench.backends.world import Launch, launch, mismatch
 from commbench.diagnose.system import BROKEN, FORCED, Check, Finding, System
 
@@ -63,7 +64,10 @@ def _launcher(system: System, file: str) -> dict[str, str]:
 
 
 def nccl(system: System) -> Check:
-    """NVIDIA's library: which files there are, whether one makes a communicator, and which binding imports."""
+    """NVIDIA's library: which files there are, whether one makes a communicator, and what else the backend needs.
+
+    That is a binding, and a device by CuPy.
+    """
     wheels = system.child("nccl_wheels")
     files = [_named(system, "nccl"), *wheels.get("files", ()), "libnccl.so.2"]
     bindings = {"nccl4py": system.child("nccl4py"), "cupy.cuda.nccl": _cupy_binding(system, hip=False)}
@@ -75,7 +79,8 @@ def nccl(system: System) -> Check:
         else "it takes an NVIDIA GPU and its driver: nvidia-smi must list the GPU (in a container: --gpus all, --nv)"
     )
     install = "pip install 'commbench[cuda12]' (or cuda13), or give --library PATH"
-    return _collective_library("NCCL", system, files, bindings, brought, remedy, install)
+    device = _no_device(system, hip=False)
+    return _collective_library("NCCL", system, files, bindings, device, brought, remedy, install)
 
 
 def rccl(system: System) -> Check:
@@ -90,7 +95,8 @@ def rccl(system: System) -> Check:
     )
     install = "install ROCm's rccl (it is not on PyPI), load its module, or give --library PATH"
     bindings = {"cupy.cuda.nccl": _cupy_binding(system, hip=True)}
-    return _collective_library("RCCL", system, files, bindings, "", remedy, install)
+    device = _no_device(system, hip=True)
+    return _collective_library("RCCL", system, files, bindings, device, "", remedy, install)
 
 
 def _collective_library(
@@ -98,11 +104,15 @@ def _collective_library(
     system: System,
     files: Sequence[str],
     bindings: dict[str, dict[str, Any]],
+    no_device: str,
     brought: str,
     remedy: str,
     install: str,
 ) -> Check:
-    """Return what is said of NCCL or RCCL; the first of `files` that loads is the one that is used."""
+    """Return what is said of NCCL or RCCL; the first of `files` that loads is the one that is used.
+
+    `no_device`: why CuPy reaches none, empty where it does.
+    """
     seen: dict[str, dict[str, Any]] = {}
     unloaded: list[dict[str, Any]] = []
     for file in dict.fromkeys(filter(None, files)):
@@ -123,7 +133,7 @@ def _collective_library(
     ]
     own = bindings.get("nccl4py")  # CuPy has a check of its own
     if own is not None and not _works(own) and not _missing("nccl", own):
-        findings.append(_broken("nccl4py can be imported", own.get("trouble", "it gave no answer"), _REINSTALL))
+        findings.append(_broken("nccl4py can be used", own.get("trouble", "it gave no answer"), _REINSTALL))
     if not seen:
         why = (
             f"{unloaded[0]['file']} cannot be loaded: {unloaded[0]['trouble']}"
@@ -144,6 +154,9 @@ def _collective_library(
                 "remove one, or look in the manifest of a run at which one it used",
             )
         )
+    if first["code"] < OLDEST:
+        why = f"older than {version(OLDEST)}, the oldest that the backend takes"
+        return Check(f"{text}; {why}; binding {_list(usable)}", False, install, facts, tuple(findings))
     if not first.get("communicator"):
         why = first.get("trouble", "no reason given")
         findings.append(_broken(f"{title} makes a communicator of one rank", why, remedy))
@@ -151,9 +164,13 @@ def _collective_library(
     if not usable:
         bind = install.partition(",")[0]
         return Check(f"{text}; a communicator can be made, but no binding imports", False, bind, facts, tuple(findings))
-    return Check(f"{text}; binding {_list(usable)}", True, "", facts, tuple(findings))
+    text += f"; binding {_list(usable)}"
+    if no_device:
+        return Check(f"{text}; no device by CuPy: {no_device}", False, _CUPY, facts, tuple(findings))
+    return Check(text, True, "", facts, tuple(findings))
 
 
+_CUPY = "pip install 'commbench[cuda12]' (or cuda13, rocm)"
 _REINSTALL = "install it anew, in versions that fit one another (docs: constraints.txt)"
 
 
@@ -176,9 +193,21 @@ def _cupy_binding(system: System, hip: bool) -> dict[str, Any]:
         return said
     if said["hip"] != hip:
         return {"trouble": f"this CuPy is built for {'AMD' if said['hip'] else 'NVIDIA'}"}
+    if int(said["version"].partition(".")[0]) < CUPY_OLDEST:
+        return {"trouble": f"CuPy {said['version']} is older than {CUPY_OLDEST}"}
     if said.get("nccl") is None:
         return {"trouble": said.get("nccl_trouble", "CuPy found no library for it")}
     return {"version": f"{said['version']} (library {version(said['nccl'])})", "file": said["file"]}
+
+
+def _no_device(system: System, hip: bool) -> str:
+    """Return why CuPy, by which the backends have their memory and clock, reaches no device of a vendor, or nothing."""
+    said = system.child("cupy")
+    if "version" not in said:
+        return "not installed" if _missing("cupy", said) else str(said.get("trouble", "it gave no answer"))
+    if said["hip"] != hip:
+        return f"this CuPy is built for {'AMD' if said['hip'] else 'NVIDIA'}"
+    return "" if said.get("devices") else str(said.get("trouble", "it sees none"))
 
 
 def _works(facts: dict[str, Any]) -> bool:
@@ -193,9 +222,8 @@ def _missing(module: str, facts: dict[str, Any]) -> bool:
 def cupy(system: System) -> Check:
     """CuPy: buffers, streams and events on both vendors' GPUs."""
     said = system.child("cupy")
-    install = "pip install 'commbench[cuda12]' (or cuda13, rocm)"
     if "version" not in said:
-        return _absent("cupy", said, install)
+        return _absent("cupy", said, _CUPY)
     text = f"CuPy {said['version']}, {said['file']}"
     if not said.get("devices"):
         why = said.get("trouble", "it sees no device")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from commbench.backends.base import find, reachable, resolve
+from commbench.backends.base import AUTO, find
 from commbench.backends.world import Launch, World, launch
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, RendezvousError, UsageError
 from commbench.measure import streams
@@ -122,11 +122,24 @@ def run_door(
 
 
 def _by_mpi(launched: Launch, options: Timed) -> bool:
-    """Whether the ranks meet by MPI: an mpirun launched them, or the backend needs it; raise UsageError for both."""
+    """Whether the ranks meet by MPI: an mpirun launched them, or the backend needs it; raise UsageError for both.
+
+    Only what is the same on every rank decides, lest they wait for one another in two places: the launcher and the
+    backend's name. What `auto` stands for is not known before ranks have met: without an mpirun they do so by MPI.
+    """
     backend = getattr(options, "backend", "mpi")
-    by_mpi = launched.by_mpirun or getattr(find(resolve(backend, reachable())[0]), "needs_mpi", True)
+    if backend == AUTO and launched.launcher == "torchrun":
+        raise UsageError(
+            "torchrun launches no MPI, by which ranks meet where no backend is named: name one that needs none "
+            "(--backend nccl, rccl or gloo), or use mpirun or srun"
+        )
+    by_mpi = launched.by_mpirun or backend == AUTO or getattr(find(backend), "needs_mpi", True)
     if by_mpi and getattr(options, "rendezvous", None) is not None:
-        who = f"{launched.launcher}'s mpirun launched these" if launched.by_mpirun else f"backend {backend} needs MPI"
+        who = f"backend {backend} needs MPI"
+        if launched.by_mpirun:
+            who = f"{launched.launcher}'s mpirun launched these"
+        elif backend == AUTO:
+            who = "no --backend names one that needs none"
         raise UsageError(f"--rendezvous is for ranks that meet without MPI, and {who}: leave it out")
     return by_mpi
 

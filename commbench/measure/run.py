@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from commbench.backends.base import AMD, NVIDIA, Backend, Settings, find, reachable, resolve
+from commbench.backends.base import AUTO, Backend, Reach, Settings, default, find, reachable
 from commbench.backends.world import World
 from commbench.errors import UsageError
 from commbench.measure.cell import Cell, Group, batches
@@ -20,7 +20,7 @@ from commbench.results.status import TIMEOUT
 
 def run(world: World, watchdog: Watchdog, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
-    name, why = resolve(options.backend, _vendor(world) if options.backend == "auto" else "")
+    name, why = _choose(options.backend, world)
     backend = _open(name, world, options.settings)
     teams: dict[str, Team] = {}
     lead = None
@@ -73,12 +73,14 @@ def _close(teams: Mapping[str, Team], backend: Backend) -> None:
     backend.close()
 
 
-def _vendor(world: World) -> str:
-    """Return whose device every rank reaches, empty where they do not all reach one of the same vendor."""
-    vendors = ("", NVIDIA, AMD)
-    mine = vendors.index(reachable())
-    most, least = world.largest(mine, -mine)
-    return vendors[most] if most == -least else ""
+def _choose(name: str, world: World) -> tuple[str, str]:
+    """Return the backend that `name` stands for, and why, alike on all ranks."""
+    if name != AUTO:
+        return name, "as asked"
+    seats = world.gather((world.node, *reachable()))
+    choice = default([(node, Reach(vendor, devices)) for node, vendor, devices in seats]) if seats else ("", "")
+    chosen, why = world.broadcast(choice)
+    return chosen, why
 
 
 def _teams(world: World, backend: Backend, settings: Settings, groups: Sequence[Group]) -> dict[str, Team]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from commbench.backends import base
-from commbench.backends.base import find, names
+from commbench.backends.base import Reach, find, names
 from commbench.errors import UsageError
 
 
@@ -79,31 +81,94 @@ def test_a_module_that_is_no_backend_is_refused(name: str) -> None:
         find(name)
 
 
+# The default
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root with four NVIDIA devices; CuPy is installed."""
+    monkeypatch.setattr("importlib.util.find_spec", {"cupy": object()}.get)
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / "dev" / name).touch()
+    return tmp_path
+
+
 @pytest.mark.parametrize(
-    ("cupy", "files", "environment", "vendor"),
+    ("visible", "devices"),
     [
-        (True, ["nvidiactl"], {}, "NVIDIA"),
-        (True, ["kfd"], {}, "AMD"),
-        (True, ["nvidiactl"], {"CUDA_VISIBLE_DEVICES": "1"}, "NVIDIA"),
-        (True, ["nvidiactl"], {"CUDA_VISIBLE_DEVICES": ""}, ""),
-        (True, [], {}, ""),
-        (False, ["nvidiactl"], {}, ""),
+        (None, ["nvidia0", "nvidia1", "nvidia2", "nvidia10"]),
+        ("1", ["nvidia1"]),
+        ("3, 0", ["nvidia10", "nvidia0"]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("0,-1,1", ["nvidia0"]),
+        ("0,4,1", ["nvidia0"]),
+        ("GPU-a1,MIG-b2", ["GPU-a1", "MIG-b2"]),
     ],
 )
-def test_a_device_is_reached_where_its_driver_and_cupy_are(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    cupy: bool,
-    files: list[str],
-    environment: dict[str, str],
-    vendor: str,
+def test_nvidia_devices_are_those_that_the_variable_leaves(
+    machine: Path, visible: str | None, devices: list[str]
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", {"cupy": object() if cupy else None}.__getitem__)
-    for name in files:
-        (tmp_path / name).touch()
-    assert base.reachable(environment, str(tmp_path)) == vendor
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert base.reachable(environment, str(machine)) == ("NVIDIA" if devices else "", devices or ())
 
 
-def test_the_default_is_the_library_of_the_devices_and_what_is_named_is_taken() -> None:
-    assert [base.resolve("auto", vendor)[0] for vendor in ("NVIDIA", "AMD", "")] == ["nccl", "rccl", "mpi"]
-    assert base.resolve("gloo", "NVIDIA")[0] == "gloo"
+def test_amd_devices_are_the_driver_s_nodes_that_are_gpus(machine: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10"):
+        (machine / "dev" / name).unlink()
+    for node, gpu in enumerate(["0", "0", "51339", "12771", "4417"]):
+        folder = machine / "sys/class/kfd/kfd/topology/nodes" / str(node)
+        folder.mkdir(parents=True)
+        (folder / "gpu_id").write_text(f"{gpu}\n")
+    hidden = {"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "-1"}
+    assert base.reachable({}, str(machine)) == ("AMD", ["kfd2", "kfd3", "kfd4"])
+    assert base.reachable(hidden, str(machine)) == ("AMD", ["kfd3"])
+    assert base.reachable({"ROCR_VISIBLE_DEVICES": "-1"}, str(machine)) == ("", ())
+
+
+def test_without_cupy_or_a_driver_nothing_is_reached(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert base.reachable({"CUDA_VISIBLE_DEVICES": "GPU-a1"}, str(tmp_path / "bare")) == ("", ())
+    monkeypatch.setattr("importlib.util.find_spec", {}.get)
+    assert base.reachable({}, str(machine)) == ("", ())
+
+
+def test_asking_what_is_reached_loads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise SystemExit('loaded')")
+    code = "import sys; before = set(sys.modules); from commbench.backends.base import reachable; print(reachable())\n"
+    code += "print(sorted({'cupy', 'numpy', 'mpi4py', 'nccl'} & set(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(base.__file__).parents[2]}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def reach(*devices: str, vendor: str = "NVIDIA") -> Reach:
+    return Reach(vendor if devices else "", devices)
+
+
+EIGHT = [f"nvidia{number}" for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("reaches", "name", "why"),
+    [
+        ([(0, reach("nvidia0"))], "nccl", "every rank has an NVIDIA device"),
+        ([(0, reach(*EIGHT))] * 8 + [(1, reach(*EIGHT))] * 8, "nccl", "every rank has an NVIDIA device"),
+        ([(0, reach(device)) for device in EIGHT], "nccl", "every rank has an NVIDIA device"),
+        ([(0, reach("kfd1", vendor="AMD"))], "rccl", "every rank has an AMD device"),
+        ([(0, reach("nvidia0"))] * 4, "mpi", "node 0 shows 1 device to its 4 ranks"),
+        ([(0, reach(*EIGHT))] * 8 + [(1, reach(*EIGHT))] * 9, "mpi", "node 1 shows 8 devices to its 9 ranks"),
+        ([(0, reach("nvidia0", "nvidia1")), (0, reach())], "mpi", "rank 1 reaches no device by CuPy"),
+        ([(0, reach())], "mpi", "rank 0 reaches no device by CuPy"),
+        ([(0, reach("nvidia0")), (1, reach("kfd1", vendor="AMD"))], "mpi", "rank 1 reaches AMD's devices"),
+    ],
+)
+def test_the_default_is_the_devices_library_where_each_node_has_one_for_each_rank(
+    reaches: list[tuple[int, Reach]], name: str, why: str
+) -> None:
+    chosen, reason = base.default(reaches)
+    assert chosen == name
+    assert reason.startswith("the default") and why in reason

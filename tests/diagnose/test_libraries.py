@@ -23,6 +23,7 @@ MPICH = '{"mpi4py": "4.1.2"}\n{"vendor": "MPICH", "version": "5.0.2", "file": "/
 NO_DRIVER = "unhandled cuda error: Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'"
 WHEEL = "/venv/nvidia/nccl/lib/libnccl.so.2"
 WHEELS = json.dumps({"files": [WHEEL], "wheels": {"nvidia-nccl-cu12": "2.32.3"}})
+CUPY = '{"version": "14.2.0", "file": "/venv/cupy", "hip": false}\n{"nccl": null}\n{"devices": 8}'
 BINDING = '{"version": "0.6.0", "file": "/venv/nccl/core/__init__.py"}'
 
 
@@ -83,13 +84,65 @@ def test_mpi4py_without_a_library_is_a_finding_and_no_mpi4py_is_none(machine: Ma
     assert (found.ok, found.remedy, found.findings) == (False, "pip install mpi4py", ())
 
 
-def test_nccl_that_makes_a_communicator_and_a_binding_can_be_used(machine: Machine) -> None:
-    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL)}
+def test_nccl_that_makes_a_communicator_with_a_binding_and_a_device_can_be_used(machine: Machine) -> None:
+    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL), "cupy": CUPY}
     found = libraries.nccl(machine.system(python=machine.children({**facts, "nccl4py": BINDING})))
     assert (found.ok, found.findings) == (True, ())
     assert found.text == f"NCCL 2.32.3, {WHEEL} (wheel nvidia-nccl-cu12 2.32.3); binding nccl4py 0.6.0"
     without = libraries.nccl(machine.system(python=machine.children(facts)))
     assert (without.ok, "no binding imports" in without.text) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("cupy", "why"),
+    [
+        (None, "not installed"),
+        (CUPY.replace("false", "true"), "this CuPy is built for AMD"),
+        (CUPY.replace("8", "0"), "it sees none"),
+        (CUPY.replace('"devices": 8', '"trouble": "CUDARuntimeError: no driver"'), "CUDARuntimeError: no driver"),
+        ('{"trouble": "ImportError: libcudart.so.12: no such file"}', "ImportError: libcudart.so.12: no such file"),
+    ],
+)
+def test_nccl_without_a_device_by_cupy_cannot_be_used(machine: Machine, cupy: str | None, why: str) -> None:
+    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL), "nccl4py": BINDING}
+    facts |= {"cupy": cupy} if cupy else {}
+    found = libraries.nccl(machine.system(python=machine.children(facts)))
+    assert found.ok is False
+    assert found.text.endswith(f"; binding nccl4py 0.6.0; no device by CuPy: {why}")
+    assert "pip install 'commbench[cuda12]'" in found.remedy
+
+
+@pytest.mark.parametrize(("cupy", "ok"), [("14.0.0", True), ("13.6.0", False)])
+def test_cupys_own_binding_does_from_the_backends_version_on(machine: Machine, cupy: str, ok: bool) -> None:
+    said = CUPY.replace("14.2.0", cupy).replace("null", "23203")
+    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL), "cupy": said}
+    found = libraries.nccl(machine.system(python=machine.children(facts)))
+    assert found.ok is ok
+    assert ("trouble" in found.facts["bindings"]["cupy.cuda.nccl"]) is not ok
+
+
+def test_an_nccl4py_that_is_too_old_is_no_binding_and_a_finding(machine: Machine) -> None:
+    old = BINDING.replace("0.6.0", "0.1.1") + '\n{"trouble": "it is older than 0.6.0"}'
+    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL), "nccl4py": old, "cupy": CUPY}
+    found = libraries.nccl(machine.system(python=machine.children(facts)))
+    assert (found.ok, "no binding imports" in found.text) == (False, True)
+    assert [(one.rule, one.value) for one in found.findings] == [("nccl4py can be used", "it is older than 0.6.0")]
+
+
+@pytest.mark.parametrize(("has", "trouble"), [("class CollConfig: ...", None), ("", "it is older than 0.6.0")])
+def test_nccl4py_is_asked_for_what_the_backend_needs_of_it(tmp_path: Path, has: str, trouble: str | None) -> None:
+    for file, text in {"__init__": "", "core": "", "bindings/__init__": "", "bindings/nccl": has}.items():
+        there = tmp_path / "nccl" / f"{file}.py"
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(text)
+    facts = System(environment={**os.environ, "PYTHONPATH": str(tmp_path)}).child("nccl4py")
+    assert facts["file"].startswith(str(tmp_path)) and facts.get("trouble") == trouble
+
+
+def test_a_library_that_the_backend_does_not_take_is_too_old(machine: Machine) -> None:
+    facts = {"nccl_wheels": WHEELS, f"communicator {WHEEL} 1": made(WHEEL, 21703), "nccl4py": BINDING, "cupy": CUPY}
+    found = libraries.nccl(machine.system(python=machine.children(facts)))
+    assert (found.ok, "older than 2.18.0" in found.text) == (False, True)
 
 
 def test_the_librarys_own_reason_is_quoted(machine: Machine) -> None:
@@ -122,6 +175,7 @@ def test_two_versions_of_one_library_are_a_finding(machine: Machine) -> None:
         f"communicator {WHEEL} 1": made(WHEEL),
         "communicator libnccl.so.2 0": '{"file": "/usr/lib/libnccl.so.2", "code": 21805}',
         "nccl4py": BINDING,
+        "cupy": CUPY,
     }
     found = libraries.nccl(machine.system(python=machine.children(facts)))
     (finding,) = found.findings

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from commbench.backends.base import Reach
 from commbench.errors import UsageError
 from commbench.measure import folder, lead, pairs, run
 from commbench.measure.watchdog import SETUP
@@ -107,3 +108,37 @@ def test_drifting_cells_are_held_against_what_scatter_gives(capsys: pytest.Captu
     assert (
         said == "# 1 cell drifted from the first rounds to the last (scatter alone gives up to 1.9): auto 1024 B +25%"
     )
+
+
+class Gathered:
+    """A world whose ranks said this; what rank 0 decides is what all get."""
+
+    node = 0
+
+    def __init__(self, seats: list[Any] | None, told: Any = None) -> None:
+        self.seats, self.told = seats, told
+
+    def gather(self, value: Any) -> list[Any] | None:
+        self.said = value
+        return self.seats
+
+    def broadcast(self, value: Any) -> Any:
+        return json.loads(json.dumps(value)) if self.seats is not None else self.told
+
+
+def choose(name: str, world: Gathered) -> tuple[str, str]:
+    return run._choose(name, cast(Any, world))
+
+
+def test_the_default_is_chosen_by_what_all_ranks_reach_and_is_alike_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "reachable", lambda: Reach("NVIDIA", ["nvidia0"]))
+    seats = [[0, "NVIDIA", ["nvidia0"]], [1, "NVIDIA", ["nvidia0"]]]
+    first = Gathered(seats)
+    assert choose("auto", first)[0] == "nccl"
+    assert first.said == (0, "NVIDIA", ["nvidia0"])
+    assert choose("auto", Gathered([*seats, [1, "NVIDIA", ["nvidia0"]]]))[0] == "mpi"
+    assert choose("auto", Gathered(None, ["mpi", "because"])) == ("mpi", "because")
+
+
+def test_a_backend_that_is_named_is_taken_unasked() -> None:
+    assert choose("gloo", cast(Any, None)) == ("gloo", "as asked")
