@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from commbench.backends._nccl_facts import version_text
-from commbench.errors import Rejected, UsageError
+from commbench.errors import UsageError
 
 SUCCESS, INVALID_ARGUMENT, INVALID_USAGE = 0, 4, 5  # ncclResult_t
 SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
@@ -48,8 +48,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Failure(Rejected):
-    """A call that the library refused: its `code` is an ncclResult_t, its text the library's own."""
+class Failure(RuntimeError):
+    """A call that went wrong or was refused: its `code` is an ncclResult_t, its text the library's own."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)

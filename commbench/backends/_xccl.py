@@ -33,7 +33,7 @@ from commbench.backends.base import (
     Timed,
     batching,
 )
-from commbench.errors import UsageError
+from commbench.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ FUNCTIONS = {  # by MPI's names, which a collective has
 POINT_TO_POINT = ("AlltoAll", "Gather", "Scatter", "SendRecv")
 _CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
 _LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING,COLL"}  # COLL: RCCL's paths beside ring and tree
-_REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)
+_REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)  # a choice that cannot be; every other code is an error
 _SPINS, _NAP = 200, 50e-6  # looks at an event before a rank naps between looks, and the nap's seconds
 _NOTHING = Algorithm(AUTO, AUTO)
 _UNFORCED = ("", _NOTHING)
@@ -117,6 +117,8 @@ class Xccl:
         self.library = self._lib.name
         self.library_file = self._lib.file
         self._comm, self._made_for = 0, _UNFORCED
+        self.generation = 0  # of communicators: a plan of an earlier one is void
+        self._lost = self._given_up = False
         self._selected = _NOTHING
         self._function = ""
         self._kinds: dict[str, list[tuple[int, int]]] = {kind: [] for kind in DEVICE_BUFFERS}
@@ -212,9 +214,13 @@ class Xccl:
     def using(self, collective: Any, algorithm: Algorithm) -> Iterator[None]:
         """Let calls inside run with `algorithm`: a row for each call, or a communicator made for it."""
         self._function, self._selected = FUNCTIONS[collective.mpi], algorithm
-        self._communicate(_NOTHING if self._library.has_call_config else algorithm)
         try:
+            self._communicate(_NOTHING if self._library.has_call_config else algorithm)
             yield
+        except Failure as error:
+            if error.code in _REFUSED and algorithm.name != AUTO:
+                raise Rejected(str(error)) from None
+            raise
         finally:
             self._selected = _NOTHING
 
@@ -251,8 +257,15 @@ class Xccl:
             "configuration_files": {str(path): lines for path, lines in configuration().items()},
         }
 
+    def recover(self, failed: bool) -> None:
+        """Abort the communicator where it failed, or was made for what was refused: the next cell has a new one."""
+        if failed or not self._library.has_call_config:
+            self._forget()
+        self._lost = False
+
     def give_up(self) -> None:
-        """Abort the communicator, so that what hangs on the device ends."""
+        """Abort the communicator, so that what hangs on the device ends; the main thread never touches it again."""
+        self._given_up = True
         if self._comm:
             self._library.abort(self._comm)
 
@@ -267,6 +280,7 @@ class Xccl:
 
     def enqueue_barrier(self) -> None:
         """Enqueue an all-reduce of one element, which no rank's stream passes before all came."""
+        self.pass_by()
         self._meet()
 
     def wait(self) -> None:
@@ -274,6 +288,7 @@ class Xccl:
         event, looks = self._device.event(), 0
         while not self._device.done(event):
             looks += 1
+            self.pass_by()
             if looks > _SPINS:
                 sleep(_NAP)
             if looks % _SPINS == 0:
@@ -286,18 +301,17 @@ class Xccl:
         if call in self._seen:
             run()
             return self._seen[call]
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                with self._logging(folder):
-                    run()
-                text = "".join(file.read_text(errors="replace") for file in Path(folder).iterdir())
-        except Failure as error:
-            self._forget()
-            if error.code in _REFUSED and call.algorithm.name != AUTO:
-                raise
-            raise RuntimeError(str(error)) from None
+        with tempfile.TemporaryDirectory() as folder:
+            with self._logging(folder):
+                run()
+            text = "".join(file.read_text(errors="replace") for file in Path(folder).iterdir())
         self._seen[call] = selection(text, FUNCTIONS[call.collective.mpi])
         return self._seen[call]
+
+    def pass_by(self) -> None:
+        """Go on, unless the process is about to end: then never, since the communicator is being freed."""
+        while self._given_up:
+            sleep(1)
 
     @property
     def device_in_use(self) -> _device.Device:
@@ -312,26 +326,31 @@ class Xccl:
         return self._lib
 
     def _broken(self, code: int) -> None:
-        """Abort a communicator that failed, so that the next cell has a new one."""
+        """Abort a communicator that failed here; there is none until all ranks `recover` together."""
         text = ": ".join(filter(None, (self._library.error_text(code), self._library.last_error(self._comm))))
         # Other ranks may wait for this one for ever: should the deadline pass, this tells why.
         print(f"commbench: rank {self._world.rank}: {self.library}: {text}", file=sys.stderr, flush=True)
         self._forget()
+        self._lost = True
         raise RuntimeError(f"{self.library}: {text}")
 
     def _forget(self) -> None:
         """Abort the communicator; what was registered with it goes with it."""
-        comm, self._comm, self._registered = self._comm, 0, []
+        comm = self._comm
+        self._without()
         if comm:
             with suppress(Failure):
                 self._library.abort(comm)
 
     def _communicate(self, algorithm: Algorithm) -> None:
         """Have a communicator that runs calls with `algorithm`: the one there is, or a new one in its place."""
+        if self._lost:
+            raise RuntimeError(f"{self.library} lost its communicator, and no rank makes another one alone")
         made_for = (self._function, algorithm) if algorithm.name != AUTO else _UNFORCED
         if self._comm and made_for == self._made_for:
             return
         self._drop()
+        self._lost = True  # until it is made
         world, library = self._world, self._library
         unique_id = bytes.fromhex(world.broadcast(library.unique_id().hex() if world.rank == 0 else ""))
         forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
@@ -340,7 +359,7 @@ class Xccl:
             place = self._device.address(self._scratch)
             what = (1, "float32", "sum", 0, self._comm, self._device.stream)
             self._meet = library.prepare("AllReduce", place, place, *what)
-        self._made_for = made_for
+        self._made_for, self._lost = made_for, False
 
     def _no_communicator(self) -> None:
         raise RuntimeError(f"{self.library} has no communicator")
@@ -363,7 +382,12 @@ class Xccl:
             for release in self._registered:
                 release()
             self._library.destroy(self._comm)
-        self._comm, self._made_for, self._registered = 0, _UNFORCED, []
+        self._without()
+
+    def _without(self) -> None:
+        """Have no communicator, and nothing that was made of one."""
+        self._comm, self._made_for, self._registered, self._meet = 0, _UNFORCED, [], self._no_communicator
+        self.generation += 1
 
     @contextmanager
     def _logging(self, folder: str) -> Iterator[None]:
@@ -371,13 +395,12 @@ class Xccl:
         if self._world.rank:
             yield
             return
-        with _environment({**_LOG, "NCCL_DEBUG_FILE": f"{folder}/log.%h.%p"}):
-            self._library.reset_debug()
-            try:
+        try:
+            with _environment({**_LOG, "NCCL_DEBUG_FILE": f"{folder}/log.%h.%p"}):
+                self._library.reset_debug()
                 yield
-            finally:
-                self.wait()
-        self._library.reset_debug()
+        finally:
+            self._library.reset_debug()
 
 
 class XcclPlan:
@@ -387,6 +410,7 @@ class XcclPlan:
 
     def __init__(self, backend: Xccl, call: Call, enqueues: Sequence[Callable[[], None]]) -> None:
         self._backend, self._call, self._enqueues = backend, call, enqueues
+        self._generation = backend.generation
         self.runs = [partial(self._run, slot) for slot in range(len(enqueues))]
 
     def native(self) -> None:
@@ -428,11 +452,14 @@ class XcclPlan:
         return Timed(np.array(seconds), batch, host, "graph" if graph else "events", last)
 
     def _run(self, slot: int) -> None:
-        self._enqueues[slot]()
+        self._enqueue_batch(slot, 1)
         self._backend.wait()
 
     def _enqueue_batch(self, first: int, batch: int) -> None:
+        if self._generation != self._backend.generation:
+            raise RuntimeError("a plan ends with the communicator that it was made for, and that one is gone")
         for i in range(first, first + batch):
+            self._backend.pass_by()
             self._enqueues[i % len(self._enqueues)]()
 
 

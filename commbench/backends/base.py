@@ -219,6 +219,9 @@ class Backend(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return what the manifest keeps of the library: versions, files, settings read back."""
 
+    def recover(self, failed: bool) -> None:
+        """Leave behind what a call that failed, or was only refused, has spoilt: on every rank, after all agreed."""
+
     def give_up(self) -> None:
         """Let go of what hangs, from another thread, as the process is about to end."""
 
@@ -251,6 +254,9 @@ class OnHost:
     def take(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return `array`: it is the host's."""
         return array
+
+    def recover(self, failed: bool) -> None:
+        """A host's library needs nothing."""
 
     def give_up(self) -> None:
         """A host's library needs nothing."""

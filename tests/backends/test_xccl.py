@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from commbench.backends import _xccl
 from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, Failure
 from commbench.backends.base import DEFAULTS, Algorithm, Call, Settings, batching
-from commbench.errors import UsageError
+from commbench.errors import Rejected, UsageError
 from tests.numpy_collectives import COLLECTIVES
 
 RING, AUTO = Algorithm("ring", "ring"), Algorithm("auto", "auto")
@@ -183,10 +184,13 @@ class Opened(_xccl.Xccl):
 
     def __init__(self, nodes: int = 1) -> None:
         self.library = "NCCL 2.32.3"
-        self._lib: Any = SimpleNamespace(version=23203, aborted=[], abort=lambda comm: self._lib.aborted.append(comm))
+        self._lib: Any = SimpleNamespace(
+            version=23203, has_call_config=True, aborted=[], abort=lambda comm: self._lib.aborted.append(comm)
+        )
         self._world: Any = SimpleNamespace(rank=1, size=2, nodes=nodes, node_size=2 // nodes)
         self._device: Any = SimpleNamespace(identity=SimpleNamespace(capability=(8, 0)))
-        self._comm, self._registered, self._seen = 7, [], {}
+        self._comm, self._registered, self._seen, self.generation = 7, [], {}, 3
+        self._lost = self._given_up = False
 
     @property
     def aborted(self) -> list[int]:
@@ -195,13 +199,6 @@ class Opened(_xccl.Xccl):
 
     def _logging(self, folder: str) -> Any:
         return nullcontext()
-
-
-def refusing(code: int) -> Callable[[], None]:
-    def run() -> None:
-        raise Failure("NCCL 2.32.3: no", code)
-
-    return run
 
 
 def test_what_does_not_exist_is_refused_with_the_facts_of_this_machine() -> None:
@@ -215,22 +212,46 @@ def test_what_does_not_exist_is_refused_with_the_facts_of_this_machine() -> None
     assert Opened(nodes=2).refusal(call("allreduce", chain), 2) == ""  # the library knows
 
 
+def failing(code: int, algorithm: Algorithm) -> None:
+    """A call inside `using` that fails with `code`."""
+    backend = Opened()
+    backend._function, backend._made_for = "AllReduce", ("", AUTO)
+    with backend.using(COLLECTIVES["allreduce"], algorithm):
+        raise Failure("NCCL 2.32.3: no", code)
+
+
 @pytest.mark.parametrize("code", [INVALID_ARGUMENT, INVALID_USAGE])
-def test_a_refusal_of_what_was_asked_for_is_passed_on_and_its_communicator_is_gone(code: int) -> None:
-    backend = Opened()
-    with pytest.raises(Failure) as refused:
-        backend.observe(call("allreduce"), refusing(code))
-    assert refused.value.code == code
-    assert backend.aborted == [7] and backend._comm == 0
+def test_a_refusal_of_what_was_asked_for_is_a_rejection(code: int) -> None:
+    with pytest.raises(Rejected, match="no"):
+        failing(code, RING)
 
 
-@pytest.mark.parametrize(("algorithm", "code"), [(AUTO, INVALID_ARGUMENT), (RING, 1), (RING, 3)])
-def test_another_error_is_no_refusal(algorithm: Algorithm, code: int) -> None:
+@pytest.mark.parametrize(("algorithm", "code"), [(AUTO, INVALID_ARGUMENT), (RING, 1), (RING, 3), (RING, 6)])
+def test_another_error_is_no_rejection(algorithm: Algorithm, code: int) -> None:
+    with pytest.raises(Failure, match="no") as error:
+        failing(code, algorithm)
+    assert not isinstance(error.value, Rejected)
+
+
+@pytest.mark.parametrize(
+    ("failed", "per_call", "aborted"), [(True, True, [7]), (True, False, [7]), (False, False, [7]), (False, True, [])]
+)
+def test_a_communicator_outlives_only_the_refusal_of_one_call(failed: bool, per_call: bool, aborted: list[int]) -> None:
     backend = Opened()
-    with pytest.raises(RuntimeError, match="no") as error:
-        backend.observe(call("allreduce", algorithm), refusing(code))
-    assert not isinstance(error.value, Failure)
-    assert backend.aborted == [7]
+    backend._lib.has_call_config, backend._lost, generation = per_call, True, backend.generation
+    backend.recover(failed)
+    assert backend.aborted == aborted and not backend._lost
+    assert (backend.generation > generation) == bool(aborted)
+
+
+def test_the_log_is_off_again_after_a_call_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    backend, levels = Opened(), list[str]()
+    backend._world.rank = 0
+    backend._lib.reset_debug = lambda: levels.append(os.environ["NCCL_DEBUG"])
+    with pytest.raises(Failure), _xccl.Xccl._logging(backend, str(tmp_path)):
+        raise Failure("no", INVALID_USAGE)
+    assert levels == ["INFO", "WARN"]
 
 
 def test_a_call_that_was_seen_is_not_logged_again() -> None:

@@ -5,12 +5,17 @@
  * and in which words, is refused in the same way. -DOLD builds 2.27.7, which has no *Config calls and takes NCCL_ALGO
  * and NCCL_PROTO when a communicator is created; 2.32.3 takes both those and algSelection.
  *
+ * A communicator that is used after its end ends the process.
+ *
  * Environment, read at every use (calls are counted from 1 over all communicators of a process):
  *   FAKE_NCCL_LOG             how tuning lines look: 2.32, 2.30, old, rccl, none
  *   FAKE_NCCL_SUBSTITUTE      ring: whatever is asked for, ring runs and the log says so
  *   FAKE_NCCL_WRONG_AT        the call after which one element is wrong on FAKE_NCCL_DEVICE_RANK
  *   FAKE_NCCL_ASYNC_ERROR_AT  the call that does nothing, nor does any after it; FAKE_NCCL_DEVICE_RANK reports an
  *                             asynchronous error, the others stay busy
+ *   FAKE_NCCL_LATE_ERROR_AT   the call that is carried out, and after which FAKE_NCCL_DEVICE_RANK alone is busy and
+ *                             reports an asynchronous error
+ *   FAKE_NCCL_ERROR_AT        the call that returns FAKE_NCCL_ERROR (1 unless set) and does nothing, on all ranks
  *   FAKE_NCCL_HANG_AT         the call that does nothing, nor does any after it; all ranks stay busy until they abort
  *   FAKE_NCCL_DEVICE_RANK     the rank of the communicator that is hit; 0 unless set
  */
@@ -38,6 +43,7 @@
 struct ncclComm {
   MPI_Comm mpi;
   int rank, size;
+  int over;              /* destroyed or aborted */
   int nonblocking;
   int pending;           /* of one that does not block: until the next look at its state */
   unsigned allowed;      /* rows that NCCL_ALGO and NCCL_PROTO left, for every function */
@@ -323,6 +329,17 @@ static void reduceBlocks(void* out, const void* data, int n, size_t count, ncclD
 
 static int struck(const char* name) { return calls == setting(name, -1); }
 
+static void alive(ncclComm_t comm) {
+  if (!comm->over) return;
+  fprintf(stderr, "fake NCCL: a communicator is used after its end\n");
+  abort();
+}
+
+/* An error that one rank has when the call is through. */
+static void failLate(ncclComm_t comm) {
+  if (struck("FAKE_NCCL_LATE_ERROR_AT") && comm->rank == setting("FAKE_NCCL_DEVICE_RANK", 0)) stuck = failed = 1;
+}
+
 /* Whether call number `calls` does nothing, by an injected fault now or earlier. */
 static int injected(ncclComm_t comm) {
   if (struck("FAKE_NCCL_ASYNC_ERROR_AT")) {
@@ -339,6 +356,7 @@ static void spoil(ncclComm_t comm, void* recv, size_t elements, int size) {
 }
 
 static ncclResult_t ready(ncclComm_t comm) {
+  alive(comm);
   if (!comm->pending) return ncclSuccess;
   return refuse(ncclInvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
 }
@@ -363,6 +381,7 @@ static ncclResult_t collective(int function, const void* send, void* recv, size_
   if (bytes * n > INT_MAX) return refuse(ncclInvalidArgument, "%s : this fake takes less than 2 GiB in all", functionNames[function]);
   CHECK(choose(comm, function, bytes, type, config, &row));
   calls++;
+  if (struck("FAKE_NCCL_ERROR_AT")) return refuse(setting("FAKE_NCCL_ERROR", 1), "injected");
   if (injected(comm)) return done(comm);
   if (row >= 0) logTuned(comm, function, count, size, row);
 
@@ -410,6 +429,7 @@ static ncclResult_t collective(int function, const void* send, void* recv, size_
       break;
   }
   if ((function != Reduce && function != Gather) || mine) spoil(comm, recv, received, size);
+  failLate(comm);
   free(input);
   free(blocks);
   return done(comm);
@@ -626,14 +646,16 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  alive(comm);
   MPI_Comm_free(&comm->mpi);
-  free(comm);
+  comm->over = 1;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) { /* not collective, and it ends what hangs */
+  alive(comm);
   stuck = failed = 0;
-  free(comm);
+  comm->over = 1;
   return ncclSuccess;
 }
 
@@ -654,6 +676,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  alive(comm);
   *error = failed ? ncclSystemError : comm->pending ? ncclInProgress : ncclSuccess;
   comm->pending = 0;
   return ncclSuccess;

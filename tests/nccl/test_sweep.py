@@ -143,6 +143,41 @@ def test_an_asynchronous_error_alone_fails_its_cell(new: Path) -> None:
     assert failed["status"] == "failed" and "system error" in failed["reason"]
 
 
+@pytest.mark.parametrize(("code", "status"), [(1, "failed"), (2, "failed"), (6, "failed"), (4, "rejected")])
+def test_only_a_refused_choice_is_a_rejection(new: Path, code: int, status: str) -> None:
+    options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "ring")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ERROR_AT="1", FAKE_NCCL_ERROR=str(code))
+    assert run.code == (status == "failed"), run.err
+    assert [r["status"] for r in run.records] == [status, "ok"]
+    assert "injected" in run.records[0]["reason"]
+
+
+def test_what_a_choice_of_the_librarys_own_was_refused_is_a_failure(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ERROR_AT="1", FAKE_NCCL_ERROR="4")
+    assert run.code == 1 and run.records[0]["status"] == "failed"
+
+
+@pytest.mark.parametrize("at", ["1", "2", "4", "7"])  # witness, warm-up, timed loop, last check
+def test_a_lost_communicator_is_not_used_again_and_the_next_cell_has_a_new_one(new: Path, at: str) -> None:
+    options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "auto")
+    run = Run(new, 1, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT=at)
+    assert run.code == 1 and "used after its end" not in run.err
+    assert [r["status"] for r in run.records] == ["failed", "ok"]
+
+
+@pytest.mark.parametrize("which", ["new", "old"])
+def test_ranks_stay_in_step_where_one_lost_the_communicator_in_the_last_call(
+    request: pytest.FixtureRequest, which: str
+) -> None:
+    options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "ring", "-T", "20")
+    library = request.getfixturevalue(which)
+    run = Run(library, 2, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT="7", FAKE_NCCL_DEVICE_RANK="1")
+    assert run.code == 1, run.err
+    assert [r["status"] for r in run.records] == ["failed", "ok"]
+    assert "rank 1: NCCL" in run.err
+
+
 def test_an_asynchronous_error_of_one_rank_ends_the_job_that_waits_for_it(new: Path) -> None:
     options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "ring", "-T", "3")
     run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ASYNC_ERROR_AT="5", FAKE_NCCL_DEVICE_RANK="1")
