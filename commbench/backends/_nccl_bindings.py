@@ -46,6 +46,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "ncclCommWindowRegister": (_POINTER, _POINTER, _SIZE, _OUT_POINTER, _INT),
     "ncclCommWindowDeregister": (_POINTER, _POINTER),
 }
+# Kinds of memory: what makes them, and the version that came with it
+_MEMORY = {"registered": ("ncclCommRegister", 21900), "symmetric": ("ncclCommWindowRegister", 22700)}
 
 
 class Failure(RuntimeError):
@@ -162,6 +164,13 @@ class Library:
         """Free a communicator; all its ranks do."""
         self._check(self._c.ncclCommDestroy(comm), comm)
 
+    def lacks(self, kind: str) -> str:
+        """Return why there is no memory of a kind, or nothing."""
+        function, since = _MEMORY.get(kind, ("ncclGetVersion", 0))
+        if hasattr(self._c, function) and self.version >= since:
+            return ""
+        return f"{kind} memory came with NCCL {version_text(since)} ({function}), and this is {self.name}"
+
     def mem_alloc(self, nbytes: int) -> int:
         """Return device memory that the library can register in every way."""
         return self._out("ncclMemAlloc", after=(nbytes,))
@@ -180,8 +189,6 @@ class Library:
 
     def window_register(self, comm: int, pointer: int, nbytes: int) -> int:
         """Return the symmetric window of a buffer; all ranks of the communicator make it together (2.27 and later)."""
-        if not hasattr(self._c, "ncclCommWindowRegister"):
-            raise UsageError(f"symmetric windows came with NCCL 2.27, and this is {self.name}")
         return self._out("ncclCommWindowRegister", comm, pointer, nbytes, after=(SYMMETRIC,))
 
     def window_deregister(self, comm: int, window: int) -> None:

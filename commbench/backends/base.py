@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from commbench.errors import UsageError, unknown_name
 
@@ -180,6 +180,9 @@ class Backend(Protocol):
     def open(self, world: World, settings: Settings = DEFAULTS) -> None:
         """Make ready to communicate among the ranks of `world`; raise UsageError on all ranks where that cannot be."""
 
+    def join(self, world: World, settings: Settings = DEFAULTS) -> Backend:
+        """Return this library, open, among the ranks of `world`, a group of them; they use its memory too."""
+
     def connect(self) -> None:
         """Make the first communicator; raise UsageError on all ranks where that cannot be."""
 
@@ -189,8 +192,8 @@ class Backend(Protocol):
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
 
-    def refusal(self, call: Call, n: int) -> str:
-        """Return why `call` among `n` ranks does not exist in this library, or nothing."""
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
+        """Return why `call` among these ranks of the launch does not exist in this library, or nothing; on rank 0."""
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         """Return the blocks at which input and output begin in one buffer, or None where they have one each."""
@@ -236,6 +239,12 @@ class OnHost:
     protocols: Sequence[str] = ()
     averages = False
     on_device = False
+
+    def join(self, world: World, settings: Settings = DEFAULTS) -> Backend:
+        """Return another one, open among the ranks of `world`."""
+        joined: Any = type(self)()
+        joined.open(world, settings)
+        return cast(Backend, joined)
 
     def connect(self) -> None:
         """Nothing is to be done: `open` did it."""

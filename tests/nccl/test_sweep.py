@@ -202,6 +202,47 @@ def test_kinds_of_memory_and_graphs_are_measured_beside_one_another(new: Path) -
     )
 
 
+@pytest.mark.parametrize("kind", ["registered", "symmetric"])
+@pytest.mark.parametrize("door", ["broadcast", "scatter", "gather", "reduce", "allreduce"])
+def test_memory_is_registered_with_the_communicator_of_each_group(new: Path, kind: str, door: str) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto", "--ranks", "2,N", "-T", "20")
+    run = Run(new, 3, door, *options, "--buffer", kind, FAKE_NCCL_NEEDS=kind)
+    assert run.code == 0, run.err
+    assert {r["group"]: r["status"] for r in run.records} == {"first 2": "ok", "all": "ok"}
+
+
+def test_the_kinds_of_memory_are_told_apart(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto", "--buffer", "all")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_NEEDS="symmetric")
+    assert {r["buffer"]: r["status"] for r in run.records} == {
+        "plain": "failed",
+        "registered": "failed",
+        "symmetric": "ok",
+    }
+    assert "a buffer is not symmetric" in run.only(buffer="plain")["reason"]
+
+
+def test_groups_have_the_devices_of_the_launch(new: Path, tmp_path: Path) -> None:
+    file = tmp_path / "groups"
+    file.write_text("odd: 1,3\neven: 0,2\nlast: 3\n")
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto", "--groups", str(file))
+    run = Run(new, 4, "allreduce", *options, FAKE_NCCL_DEVICES="4")  # a process takes one device only, once
+    assert run.code == 0, run.err
+    assert {r["group"]: r["status"] for r in run.records} == {"odd": "ok", "even": "ok", "last": "ok"}
+
+
+def test_a_group_that_cannot_connect_ends_all_ranks_with_its_words(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "--ranks", "2,N", "-T", "20")
+    run = Run(new, 3, "allreduce", *options, FAKE_NCCL_INIT_ERROR="2")
+    assert run.code == 2 and run.err.count("error: NCCL") == 1
+    assert "no communicator of 2 ranks" in run.err and "rank 1: NCCL" in run.err
+
+
+def test_without_an_id_all_ranks_say_why_and_end(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "-T", "20", FAKE_NCCL_ID_ERROR="1")
+    assert run.code == 2 and "no socket interface found" in run.err
+
+
 def test_two_ranks_on_one_device_are_refused_unless_allowed(new: Path) -> None:
     options = ("-b", "1K", "-e", "1K", "--algo", "auto")
     run = Run(new, 2, "allreduce", *options, FAKE_NCCL_DEVICES="1")
