@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from commbench.backends._nccl_facts import version_text
-from commbench.errors import Rejected, UsageError
+from commbench.errors import UsageError
 
 SUCCESS, INVALID_ARGUMENT, INVALID_USAGE = 0, 4, 5  # ncclResult_t
 SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
@@ -48,10 +48,12 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "ncclCommWindowRegister": (_POINTER, _POINTER, _SIZE, _OUT_POINTER, _INT),
     "ncclCommWindowDeregister": (_POINTER, _POINTER),
 }
+# Kinds of memory: what makes them, and the version that came with it
+_MEMORY = {"registered": ("ncclCommRegister", 21900), "symmetric": ("ncclCommWindowRegister", 22700)}
 
 
-class Failure(Rejected):
-    """A call that the library refused: its `code` is an ncclResult_t, its text the library's own."""
+class Failure(RuntimeError):
+    """A call that went wrong or was refused: its `code` is an ncclResult_t, its text the library's own."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -164,6 +166,13 @@ class Library:
         """Free a communicator; all its ranks do."""
         self._check(self._c.ncclCommDestroy(comm), comm)
 
+    def lacks(self, kind: str) -> str:
+        """Return why there is no memory of a kind, or nothing."""
+        function, since = _MEMORY.get(kind, ("ncclGetVersion", 0))
+        if hasattr(self._c, function) and self.version >= since:
+            return ""
+        return f"{kind} memory came with NCCL {version_text(since)} ({function}), and this is {self.name}"
+
     def mem_alloc(self, nbytes: int) -> int:
         """Return device memory that the library can register in every way."""
         return self._out("ncclMemAlloc", after=(nbytes,))
@@ -182,8 +191,6 @@ class Library:
 
     def window_register(self, comm: int, pointer: int, nbytes: int) -> int:
         """Return the symmetric window of a buffer; all ranks of the communicator make it together (2.27 and later)."""
-        if not hasattr(self._c, "ncclCommWindowRegister"):
-            raise UsageError(f"symmetric windows came with NCCL 2.27, and this is {self.name}")
         return self._out("ncclCommWindowRegister", comm, pointer, nbytes, after=(SYMMETRIC,))
 
     def window_deregister(self, comm: int, window: int) -> None:

@@ -11,8 +11,10 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -33,7 +35,7 @@ from commbench.backends.base import (
     Timed,
     batching,
 )
-from commbench.errors import UsageError
+from commbench.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,9 +56,9 @@ FUNCTIONS = {  # by MPI's names, which a collective has
     "Sendrecv": "SendRecv",
 }
 POINT_TO_POINT = ("AlltoAll", "Gather", "Scatter", "SendRecv")
-_CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
+_CHOOSING = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_SYM_KERNEL", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO")
 _LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING,COLL"}  # COLL: RCCL's paths beside ring and tree
-_REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)
+_REFUSED = (INVALID_ARGUMENT, INVALID_USAGE)  # a choice that cannot be; every other code is an error
 _SPINS, _NAP = 200, 50e-6  # looks at an event before a rank naps between looks, and the nap's seconds
 _NOTHING = Algorithm(AUTO, AUTO)
 _UNFORCED = ("", _NOTHING)
@@ -88,8 +90,7 @@ class Xccl:
         return _device.CupyDevice(index)
 
     def open(self, world: World, settings: Settings = DEFAULTS) -> None:
-        """Take a device, load the library, and hold the ranks' devices against one another."""
-        self._world = world
+        """Take a device, load the library, and hold the ranks' devices and libraries against one another."""
         if settings.forced:
             for name, value in self.side_paths.items():
                 os.environ.setdefault(name, value)
@@ -99,11 +100,19 @@ class Xccl:
             devices, reason = self.count()
             if not devices:
                 raise UsageError(reason)
+            if chosen := chosen_already(os.environ):
+                raise UsageError(
+                    f"the sweep chooses the algorithm, but {chosen} does already: unset it, and name one by --algo"
+                )
             if os.environ.get("NCCL_COMM_BLOCKING", "1") == "0":
                 raise UsageError("calls that return before they enqueued cannot be timed: unset NCCL_COMM_BLOCKING")
             self._device = self.device(world.node_rank % devices)
-            self._lib = load(settings.library)
-            mine = json.dumps({"host": os.uname().nodename, "node": world.node, **asdict(self._device.identity)})
+            self._lib = lib = load(settings.library)
+            if lib.vendor != self.vendor:
+                raise UsageError(f"it is for {self.vendor} devices, and {lib.file} is {lib.name}: name another file")
+            about = {"library": lib.name, "bindings": lib.bindings, "per_call": lib.has_call_config}
+            about |= {"host": os.uname().nodename, "node": world.node, **asdict(self._device.identity)}
+            mine = json.dumps(about)
         except (UsageError, RuntimeError) as error:
             trouble = f"backend {self.name} cannot run: {error}"
         if trouble := world.first_text(trouble):
@@ -116,13 +125,29 @@ class Xccl:
         self._seats = [json.loads(seat) for seat in seats] if seats else []
         self.library = self._lib.name
         self.library_file = self._lib.file
+        # Of the process, for all groups: a library's memory by its kind, as (address, bytes), and the barrier's element
+        self._kinds: dict[str, list[tuple[int, int]]] = {kind: [] for kind in DEVICE_BUFFERS}
+        self._scratch = self._device.allocate(8)
+        self._owns = True
+        self._among(world)
+
+    def join(self, world: World, settings: Settings = DEFAULTS) -> Xccl:
+        """Return the backend of a group: a communicator of its own, on this rank's device and memory."""
+        joined = copy(self)
+        joined._owns = False
+        joined._among(world)
+        return joined
+
+    def _among(self, world: World) -> None:
+        """Be the backend of these ranks, who have no communicator yet."""
+        self._world = world
         self._comm, self._made_for = 0, _UNFORCED
+        self.generation = 0  # of communicators: a plan of an earlier one is void
+        self._lost = self._given_up = False
         self._selected = _NOTHING
         self._function = ""
-        self._kinds: dict[str, list[tuple[int, int]]] = {kind: [] for kind in DEVICE_BUFFERS}
-        self._registered: list[Callable[[], None]] = []
+        self._registered: dict[str, list[Callable[[], None]]] = {}  # by kind of memory: how each is let go
         self._seen: dict[Call, Selection] = {}
-        self._scratch = self._device.allocate(8)
         self._meet: Callable[[], None] = self._no_communicator
 
     @classmethod
@@ -149,31 +174,29 @@ class Xccl:
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return every algorithm's name: which of them do not apply to a call, `refusal` says."""
-        if chosen := chosen_already(os.environ):
-            raise UsageError(
-                f"the sweep chooses the algorithm, but {chosen} does already: unset it, and name one by --algo"
-            )
         if FUNCTIONS[collective.mpi] in POINT_TO_POINT:
             return [_NOTHING]
         return [_NOTHING, *(Algorithm(name, name) for name in ALGORITHMS)]
 
-    def refusal(self, call: Call, n: int) -> str:
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
         """Return why the library cannot carry out `call`, as far as is known before the attempt."""
         function = FUNCTIONS[call.collective.mpi]
         if call.inplace and function in ("AlltoAll", "SendRecv"):
             return f"{self.library} has no {call.collective.title} in place"
-        assert self._lib is not None
+        if lacking := self._library.lacks(call.buffer):
+            return lacking
+        nodes = Counter(self._seats[rank]["node"] for rank in ranks)
         return _nccl_facts.refusal(
             self.vendor,
-            self._lib.version,
+            self._library.version,
             function,
             call.algorithm.name,
             call.algorithm.protocol,
             call.dtype,
             call.redop,
-            n,
-            self._world.nodes,
-            self._world.node_size,
+            len(ranks),
+            len(nodes),
+            max(nodes.values()),
             None,  # whether there is an NVSwitch, the library knows: it refuses what needs one
             self._device.identity.capability,
         )
@@ -212,15 +235,19 @@ class Xccl:
     def using(self, collective: Any, algorithm: Algorithm) -> Iterator[None]:
         """Let calls inside run with `algorithm`: a row for each call, or a communicator made for it."""
         self._function, self._selected = FUNCTIONS[collective.mpi], algorithm
-        self._communicate(_NOTHING if self._library.has_call_config else algorithm)
         try:
+            self._communicate(_NOTHING if self._library.has_call_config else algorithm)
             yield
+        except Failure as error:
+            if error.code in _REFUSED and algorithm.name != AUTO:
+                raise Rejected(str(error)) from None
+            raise
         finally:
             self._selected = _NOTHING
 
     def plan(self, call: Call, slots: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> XcclPlan:
         """Prepare `call` on each pair of buffers, registered with the communicator in use."""
-        self._register()
+        self._register(call.buffer)
         row, algorithm = None, self._selected
         if self._library.has_call_config and algorithm.name != AUTO:
             row = _nccl_facts.row(algorithm.name, algorithm.protocol)
@@ -251,15 +278,22 @@ class Xccl:
             "configuration_files": {str(path): lines for path, lines in configuration().items()},
         }
 
+    def recover(self, failed: bool) -> None:
+        """Abort the communicator where it failed, or was made for what was refused: the next cell has a new one."""
+        if failed or not self._library.has_call_config:
+            self._forget()
+        self._lost = False
+
     def give_up(self) -> None:
-        """Abort the communicator, so that what hangs on the device ends."""
+        """Abort the communicator, so that what hangs on the device ends; the main thread never touches it again."""
+        self._given_up = True
         if self._comm:
             self._library.abort(self._comm)
 
     def close(self) -> None:
         """Free the communicator and what the library allocated."""
         self._drop()
-        for kinds in self._kinds.values():
+        for kinds in self._kinds.values() if self._owns else ():
             for address, _ in kinds:
                 self._library.mem_free(address)
 
@@ -267,6 +301,7 @@ class Xccl:
 
     def enqueue_barrier(self) -> None:
         """Enqueue an all-reduce of one element, which no rank's stream passes before all came."""
+        self.pass_by()
         self._meet()
 
     def wait(self) -> None:
@@ -274,6 +309,7 @@ class Xccl:
         event, looks = self._device.event(), 0
         while not self._device.done(event):
             looks += 1
+            self.pass_by()
             if looks > _SPINS:
                 sleep(_NAP)
             if looks % _SPINS == 0:
@@ -286,18 +322,17 @@ class Xccl:
         if call in self._seen:
             run()
             return self._seen[call]
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                with self._logging(folder):
-                    run()
-                text = "".join(file.read_text(errors="replace") for file in Path(folder).iterdir())
-        except Failure as error:
-            self._forget()
-            if error.code in _REFUSED and call.algorithm.name != AUTO:
-                raise
-            raise RuntimeError(str(error)) from None
+        with tempfile.TemporaryDirectory() as folder:
+            with self._logging(folder):
+                run()
+            text = "".join(file.read_text(errors="replace") for file in Path(folder).iterdir())
         self._seen[call] = selection(text, FUNCTIONS[call.collective.mpi])
         return self._seen[call]
+
+    def pass_by(self) -> None:
+        """Go on, unless the process is about to end: then never, since the communicator is being freed."""
+        while self._given_up:
+            sleep(1)
 
     @property
     def device_in_use(self) -> _device.Device:
@@ -312,58 +347,93 @@ class Xccl:
         return self._lib
 
     def _broken(self, code: int) -> None:
-        """Abort a communicator that failed, so that the next cell has a new one."""
+        """Abort a communicator that failed here; there is none until all ranks `recover` together."""
         text = ": ".join(filter(None, (self._library.error_text(code), self._library.last_error(self._comm))))
-        # Other ranks may wait for this one for ever: should the deadline pass, this tells why.
-        print(f"commbench: rank {self._world.rank}: {self.library}: {text}", file=sys.stderr, flush=True)
+        self._say(f"{self.library}: {text}")
         self._forget()
+        self._lost = True
         raise RuntimeError(f"{self.library}: {text}")
+
+    def _say(self, text: str) -> None:
+        """Tell at once: other ranks may wait for this one for ever, and should the deadline pass, this tells why."""
+        print(f"commbench: rank {self._world.rank}: {text}", file=sys.stderr, flush=True)
 
     def _forget(self) -> None:
         """Abort the communicator; what was registered with it goes with it."""
-        comm, self._comm, self._registered = self._comm, 0, []
+        comm = self._comm
+        self._without()
         if comm:
             with suppress(Failure):
                 self._library.abort(comm)
 
     def _communicate(self, algorithm: Algorithm) -> None:
         """Have a communicator that runs calls with `algorithm`: the one there is, or a new one in its place."""
+        if self._lost:
+            raise RuntimeError(f"{self.library} lost its communicator, and no rank makes another one alone")
         made_for = (self._function, algorithm) if algorithm.name != AUTO else _UNFORCED
         if self._comm and made_for == self._made_for:
             return
         self._drop()
+        self._lost = True  # until it is made
         world, library = self._world, self._library
-        unique_id = bytes.fromhex(world.broadcast(library.unique_id().hex() if world.rank == 0 else ""))
+        unique_id = self._unique_id()
         forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
         with _environment(forced):
-            self._comm = library.init_rank(world.size, unique_id, world.rank)
+            try:
+                self._comm = library.init_rank(world.size, unique_id, world.rank)
+            except Failure as error:
+                if not (forced and error.code in _REFUSED):
+                    self._say(str(error))
+                raise
             place = self._device.address(self._scratch)
             what = (1, "float32", "sum", 0, self._comm, self._device.stream)
             self._meet = library.prepare("AllReduce", place, place, *what)
-        self._made_for = made_for
+        self._made_for, self._lost = made_for, False
+
+    def _unique_id(self) -> bytes:
+        """Return rank 0's new id, on every rank; raise RuntimeError on every rank where it makes none."""
+        text, error = "", ""
+        if self._world.rank == 0:
+            try:
+                text = self._library.unique_id().hex()
+            except Failure as failure:
+                error = str(failure)
+        text, error = self._world.broadcast([text, error])
+        if error:
+            raise RuntimeError(error)
+        return bytes.fromhex(text)
 
     def _no_communicator(self) -> None:
         raise RuntimeError(f"{self.library} has no communicator")
 
-    def _register(self) -> None:
-        """Make the library's own memory known to the communicator, in the same order on every rank."""
-        if self._registered or not any(self._kinds.values()):
+    def _register(self, kind: str) -> None:
+        """Make memory of a kind known to the communicator, in the same order on every rank."""
+        if kind == "plain" or kind in self._registered:
             return
         library, comm = self._library, self._comm
-        for address, nbytes in self._kinds["registered"]:
-            handle = library.register(comm, address, nbytes)
-            self._registered.append(partial(library.deregister, comm, handle))
-        for address, nbytes in self._kinds["symmetric"]:
-            window = library.window_register(comm, address, nbytes)
-            self._registered.append(partial(library.window_deregister, comm, window))
+        make, undo = {
+            "registered": (library.register, library.deregister),
+            "symmetric": (library.window_register, library.window_deregister),
+        }[kind]
+        try:
+            made = [make(comm, address, nbytes) for address, nbytes in self._kinds[kind]]
+        except Failure as error:  # no refusal of an algorithm; what was made goes with the communicator
+            raise RuntimeError(f"memory cannot be {kind}: {error}") from None
+        self._registered[kind] = [partial(undo, comm, handle) for handle in made]
 
     def _drop(self) -> None:
         """Free the communicator."""
         if self._comm:
-            for release in self._registered:
-                release()
+            for releases in self._registered.values():
+                for release in releases:
+                    release()
             self._library.destroy(self._comm)
-        self._comm, self._made_for, self._registered = 0, _UNFORCED, []
+        self._without()
+
+    def _without(self) -> None:
+        """Have no communicator, and nothing that was made of one."""
+        self._comm, self._made_for, self._registered, self._meet = 0, _UNFORCED, {}, self._no_communicator
+        self.generation += 1
 
     @contextmanager
     def _logging(self, folder: str) -> Iterator[None]:
@@ -371,13 +441,12 @@ class Xccl:
         if self._world.rank:
             yield
             return
-        with _environment({**_LOG, "NCCL_DEBUG_FILE": f"{folder}/log.%h.%p"}):
-            self._library.reset_debug()
-            try:
+        try:
+            with _environment({**_LOG, "NCCL_DEBUG_FILE": f"{folder}/log.%h.%p"}):
+                self._library.reset_debug()
                 yield
-            finally:
-                self.wait()
-        self._library.reset_debug()
+        finally:
+            self._library.reset_debug()
 
 
 class XcclPlan:
@@ -387,6 +456,7 @@ class XcclPlan:
 
     def __init__(self, backend: Xccl, call: Call, enqueues: Sequence[Callable[[], None]]) -> None:
         self._backend, self._call, self._enqueues = backend, call, enqueues
+        self._generation = backend.generation
         self.runs = [partial(self._run, slot) for slot in range(len(enqueues))]
 
     def native(self) -> None:
@@ -428,11 +498,14 @@ class XcclPlan:
         return Timed(np.array(seconds), batch, host, "graph" if graph else "events", last)
 
     def _run(self, slot: int) -> None:
-        self._enqueues[slot]()
+        self._enqueue_batch(slot, 1)
         self._backend.wait()
 
     def _enqueue_batch(self, first: int, batch: int) -> None:
+        if self._generation != self._backend.generation:
+            raise RuntimeError("a plan ends with the communicator that it was made for, and that one is gone")
         for i in range(first, first + batch):
+            self._backend.pass_by()
             self._enqueues[i % len(self._enqueues)]()
 
 
@@ -450,7 +523,15 @@ def selection(log: str, function: str) -> Selection:
 
 
 def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    """Return what is wrong with the ranks' devices, and the remedy; nothing if they will do."""
+    """Return what is wrong with the ranks' devices and libraries, and the remedy; nothing if they will do."""
+    for what in ("library", "per_call"):
+        other = next((rank for rank, seat in enumerate(seats) if seat[what] != seats[0][what]), None)
+        if other is not None:
+            named = [f"{seat['library']} through {seat['bindings']}" for seat in (seats[0], seats[other])]
+            return (
+                f"all ranks need the same library, called in the same way: rank 0 has {named[0]}, rank {other} "
+                f"{named[1]}: install the same on every node, or name one file (--library)"
+            )
     vendors = {seat["vendor"] for seat in seats}
     if len(vendors) > 1:
         firsts = {seat["vendor"]: rank for rank, seat in reversed(list(enumerate(seats)))}

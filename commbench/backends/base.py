@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from commbench.errors import UsageError, unknown_name
 
@@ -181,6 +181,9 @@ class Backend(Protocol):
     def open(self, world: World, settings: Settings = DEFAULTS) -> None:
         """Make ready to communicate among the ranks of `world`; raise UsageError on all ranks where that cannot be."""
 
+    def join(self, world: World, settings: Settings = DEFAULTS) -> Backend:
+        """Return this library, open, among the ranks of `world`, a group of them; they use its memory too."""
+
     def connect(self) -> None:
         """Make the first communicator; raise UsageError on all ranks where that cannot be."""
 
@@ -190,8 +193,8 @@ class Backend(Protocol):
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
 
-    def refusal(self, call: Call, n: int) -> str:
-        """Return why `call` among `n` ranks does not exist in this library, or nothing."""
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
+        """Return why `call` among these ranks of the launch does not exist in this library, or nothing; on rank 0."""
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         """Return the blocks at which input and output begin in one buffer, or None where they have one each."""
@@ -220,6 +223,9 @@ class Backend(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return what the manifest keeps of the library: versions, files, settings read back."""
 
+    def recover(self, failed: bool) -> None:
+        """Leave behind what a call that failed, or was only refused, has spoilt: on every rank, after all agreed."""
+
     def give_up(self) -> None:
         """Let go of what hangs, from another thread, as the process is about to end."""
 
@@ -234,6 +240,12 @@ class OnHost:
     protocols: Sequence[str] = ()
     averages = False
     on_device = False
+
+    def join(self, world: World, settings: Settings = DEFAULTS) -> Backend:
+        """Return another one, open among the ranks of `world`."""
+        joined: Any = type(self)()
+        joined.open(world, settings)
+        return cast(Backend, joined)
 
     def connect(self) -> None:
         """Nothing is to be done: `open` did it."""
@@ -252,6 +264,9 @@ class OnHost:
     def take(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return `array`: it is the host's."""
         return array
+
+    def recover(self, failed: bool) -> None:
+        """A host's library needs nothing."""
 
     def give_up(self) -> None:
         """A host's library needs nothing."""

@@ -80,14 +80,14 @@ class Backend(OnHost):
         """Return `auto`: torch offers no choice."""
         return [Algorithm(AUTO, AUTO)]
 
-    def refusal(self, call: Call, n: int) -> str:
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
         """Return why torch's Gloo cannot carry out `call`."""
         name = call.collective.name
         if name not in _CALLS:
             return f"torch's Gloo has no {call.collective.title}"
         if call.collective.reduces and call.dtype in _UNSIGNED:
             return f"torch's Gloo does not reduce {call.dtype}"
-        if name == "sendrecv" and n == 1:
+        if name == "sendrecv" and len(ranks) == 1:
             return "torch's Gloo has no message from a rank to itself"
         if call.inplace and name == "broadcast":
             return "a broadcast has one buffer on each rank: see the row out of place"

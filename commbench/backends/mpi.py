@@ -101,7 +101,7 @@ class Backend(OnHost):
             found.setdefault(algorithm.name, algorithm)
         return list(found.values())
 
-    def refusal(self, call: Call, n: int) -> str:
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
         """Return why the library cannot carry out `call`, as far as that is known before the attempt."""
         if call.inplace and call.collective.mpi == "Bcast":
             return "MPI_Bcast has one buffer on each rank: see the row out of place"
@@ -114,7 +114,7 @@ class Backend(OnHost):
             return ""
         name = f"coll_tuned_{call.collective.mpi.lower()}_algorithm_segmentsize"
         segment = self._variables.read(name) if self._variables and name in self._variables else 0
-        return str(self._rules.substitute(call, n, segment))
+        return str(self._rules.substitute(call, len(ranks), segment))
 
     def shared_buffer(self, call: Call, rank: int, n: int) -> tuple[int, int] | None:
         """Return where MPI_IN_PLACE has input and output: the smaller one in the rank's own block of the larger.

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.backends.base import Backend, Call
+from commbench.errors import UsageError
+from commbench.units import approximate_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from commbench.backends.world import World
 
 MOST_SLOTS = 8
 SLOT_MEMORY = 64 << 20  # bytes that the slots of one buffer may take together
@@ -58,14 +62,26 @@ def layout(backend: Backend, call: Call, rank: int, n: int) -> Layout:
 class Arenas:
     """The memory of one rank, taken once of each kind for the largest cell and cut into slots for each."""
 
-    def __init__(self, backend: Backend, layouts: Sequence[Layout]) -> None:
-        sizes: dict[str, list[tuple[int, int]]] = {}
+    def __init__(self, backend: Backend, layouts: Sequence[Layout], world: World | None = None) -> None:
+        """All ranks of `world` call this together, if it is given; raise UsageError on all where one lacks memory."""
+        sizes: dict[str, Sequence[int]] = {}
         for cut in layouts:
-            sizes.setdefault(cut.buffer, []).append(cut.nbytes)
-        self._arenas = {
-            buffer: [backend.allocate(max(side), buffer) for side in zip(*some, strict=True)]
-            for buffer, some in sizes.items()
-        }
+            so_far = sizes.get(cut.buffer, (0, 0))
+            sizes[cut.buffer] = [max(side) for side in zip(so_far, cut.nbytes, strict=True)]
+        if world and backend.on_device:  # what is registered is so on all ranks together: of one size
+            kinds = backend.buffers[1:]
+            most = world.largest(*(nbytes for kind in kinds for nbytes in sizes.get(kind, (0, 0))))
+            sizes |= {kind: most[2 * i : 2 * i + 2] for i, kind in enumerate(kinds) if any(most[2 * i : 2 * i + 2])}
+        self._arenas: dict[str, list[NDArray[Any]]] = {}
+        trouble = ""
+        try:
+            for buffer, sides in sizes.items():
+                self._arenas[buffer] = [backend.allocate(nbytes, buffer) for nbytes in sides]
+        except (MemoryError, RuntimeError) as error:
+            whole = approximate_size(sum(map(sum, sizes.values())))
+            trouble = f"the largest cells need {whole} of memory on a rank, and it has less ({error}): lower -e"
+        if trouble := world.first_text(trouble) if world else trouble:
+            raise UsageError(trouble)
 
     def slots(self, cut: Layout, storage: str) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         """Return the send and receive array of each slot; an array is empty where the rank has no such buffer."""

@@ -130,7 +130,7 @@ def build(
                         *(request.root if collective.rooted else None, size, count, inplace),
                         *(buffer, group.name),
                     )
-                    if refusal := algorithm.refusal or backend.refusal(cell.call(collective), n):
+                    if refusal := algorithm.refusal or backend.refusal(cell.call(collective), group.ranks):
                         cell = replace(cell, status=NOT_APPLICABLE, reason=refusal)
                     elif fits is not None and size > fits:
                         cell = replace(cell, status=NOT_MEASURED, reason=TOO_LARGE)

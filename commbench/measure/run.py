@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from commbench.backends.base import AUTO, Backend, Reach, Settings, default, find, reachable
 from commbench.backends.world import World
@@ -35,12 +36,11 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
         groups = [Group(name, tuple(ranks)) for name, ranks in plan["groups"].items()]
         together = batches(cells, effort.concurrent)
         watchdog.tell(Guide(collective, cells, groups, teams, plan["folder"], plan["session"]))
-        teams |= _teams(world, backend, options.settings, groups)
+        _join(teams, world, backend, options.settings, groups)
         if lead is not None:
             lead.say_first(f"{name}: {why}")
         watchdog.begin(SETUP)  # anew: taking memory, connecting and compiling have their own time
-        for team in teams.values():
-            team.backend.connect()
+        _together(world, [team.backend.connect for team in teams.values()])
         crowded = plan["crowded"]
         sweep = Sweep(world, backend, teams, groups, collective, cells, together, effort, crowded, watchdog.begin)
         code = 0
@@ -83,18 +83,30 @@ def _choose(name: str, world: World) -> tuple[str, str]:
     return chosen, why
 
 
-def _teams(world: World, backend: Backend, settings: Settings, groups: Sequence[Group]) -> dict[str, Team]:
-    """Return the teams of this rank, by the name of their group: each has a library opened among its ranks."""
-    teams: dict[str, Team] = {}
-    for group in groups:
+def _join(teams: dict[str, Team], world: World, backend: Backend, settings: Settings, groups: Sequence[Group]) -> None:
+    """Add the teams of this rank, by the name of their group: each has the library open among its ranks."""
+
+    def join(group: Group) -> None:
         if group.ranks == tuple(range(world.size)):
             teams[group.name] = Team(world, backend)
-            continue
+            return
         own = world.subgroup(group.ranks)
         if own is not None:
-            teams[group.name] = Team(own, type(backend)())
-            teams[group.name].backend.open(own, settings)
-    return teams
+            teams[group.name] = Team(own, backend.join(own, settings))
+
+    _together(world, [partial(join, group) for group in groups])
+
+
+def _together(world: World, steps: Iterable[Callable[[], None]]) -> None:
+    """Take every step; raise UsageError on all ranks of the launch where one failed, as a group's ranks know alone."""
+    trouble = ""
+    for step in steps:
+        try:
+            step()
+        except UsageError as error:
+            trouble = trouble or str(error)
+    if trouble := world.first_text(trouble):
+        raise UsageError(trouble)
 
 
 class Guide:

@@ -62,11 +62,12 @@ class Sweep:
         self._cells, self._together = cells, together
         self._calls = [cell.call(collective) for cell in cells]
         mine = [index for index, cell in enumerate(cells) if cell.status == PLANNED and cell.group in teams]
-        self._arenas = Arenas(backend, [self._layout(index) for index in mine])
+        self._arenas = Arenas(backend, [self._layout(index) for index in mine], world)
         on_clock = effort.method == "clock"
         self._clocks = {name: Clock(team.world) for name, team in teams.items()} if on_clock else {}
-        # A compiled loop saves a microsecond a call: nothing where ranks wait for a core.
-        self._compile_loop = not on_clock and not crowded and not world.largest(not compiled.available())[0]
+        # A compiled loop saves a microsecond a call: nothing where ranks wait for a core. A device times itself.
+        worth = not (on_clock or crowded or backend.on_device)
+        self._compile_loop = worth and not world.largest(not compiled.available())[0]
         self.trouble = ""  # why no loop is compiled, where that was tried
         if self._compile_loop:
             self.trouble = world.first_text(self._compile_all(mine))

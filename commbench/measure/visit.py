@@ -286,6 +286,7 @@ class Visit:
             reason = self._world.first_text(self._failed if failures else rejected)
             kept |= {"status": FAILED if failures else REJECTED, "reason": reason, "wrong": None}
             self._selection = Selection(None, "none: the cell did not run as asked")
+            self._backend.recover(bool(failures))
         elif substitutions:
             reason = self._world.first_text(
                 f"{_named(ran)} ran instead of {_named(asked)}" if substituted and ran else ""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from commbench.backends import _xccl
-from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, Failure
-from commbench.backends.base import DEFAULTS, Algorithm, Call, Settings, batching
-from commbench.errors import UsageError
+from commbench.backends._device import Identity
+from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, Failure, Library
+from commbench.backends.base import DEFAULTS, DEVICE_BUFFERS, Algorithm, Call, Settings, batching
+from commbench.errors import Rejected, UsageError
 from tests.numpy_collectives import COLLECTIVES
 
 RING, AUTO = Algorithm("ring", "ring"), Algorithm("auto", "auto")
@@ -22,6 +24,7 @@ RING, AUTO = Algorithm("ring", "ring"), Algorithm("auto", "auto")
 def seat(node: int, index: int, **changes: Any) -> dict[str, Any]:
     """A rank's device; each one of its own."""
     facts = {"host": f"h{node}", "node": node, "vendor": "NVIDIA", "name": "H200", "index": index}
+    facts |= {"library": "NCCL 2.32.3", "bindings": "nccl4py 0.6.0", "per_call": True}
     return facts | {"bus": f"0000:{index:02x}:00.0", "uuid": f"uuid-{node}-{index}", "capability": [9, 0]} | changes
 
 
@@ -65,6 +68,20 @@ def test_devices_of_two_vendors_are_refused_with_the_first_rank_of_each() -> Non
     assert "rank 0 has NVIDIA's" in fault and "rank 2 has AMD's" in fault
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"library": "NCCL 2.27.7"}, "rank 2 NCCL 2.27.7 through"),
+        ({"per_call": False, "bindings": "CuPy 14.0"}, "CuPy"),
+    ],
+)
+def test_ranks_with_other_libraries_are_named(change: dict[str, Any], said: str) -> None:
+    seats = [seat(0, 0), seat(0, 1), seat(1, 0, **change)]
+    fault = _xccl.faults(seats, DEFAULTS)
+    assert "rank 0 has NCCL 2.32.3 through nccl4py 0.6.0" in fault and said in fault and "--library" in fault
+    assert _xccl.faults([seat(0, 0), seat(0, 1, bindings="nccl4py 0.7.0")], DEFAULTS) == ""
+
+
 # What the environment has chosen
 
 
@@ -83,7 +100,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_PROTO", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO"])
+@pytest.mark.parametrize(
+    "name", ["NCCL_ALGO", "NCCL_PROTO", "NCCL_SYM_KERNEL", "RCCL_OVERRIDE_ALGO", "RCCL_OVERRIDE_PROTO"]
+)
 def test_a_variable_that_chooses_is_found(home: Path, name: str) -> None:
     assert _xccl.chosen_already({name: "Ring"}) == f"{name}=Ring in the environment"
     assert _xccl.chosen_already({name: "", "NCCL_DEBUG": "INFO"}) == ""
@@ -104,6 +123,45 @@ def test_a_named_file_is_read_instead_of_the_one_at_home(home: Path, tmp_path: P
     named.write_text("NCCL_IB_HCA=mlx5\n")
     assert _xccl.configuration({"NCCL_CONF_FILE": str(named)}) == {named: ["NCCL_IB_HCA=mlx5"]}
     assert _xccl.configuration({"NCCL_CONF_FILE": str(tmp_path / "absent")}) == {}
+
+
+class Opening(_xccl.Xccl):
+    name, vendor = "nccl", "NVIDIA"
+    count = classmethod(lambda cls: (1, ""))
+    device = staticmethod(
+        lambda index: cast(
+            Any, SimpleNamespace(identity=Identity("NVIDIA", "H200", index, "0000:00:00.0", "uuid", None))
+        )
+    )
+
+
+def opened_by_a_rank(told: str) -> str:
+    """What `open` says on a rank, where another one has said `told`."""
+    world = SimpleNamespace(node=0, node_rank=0, first_text=lambda text: text or told)
+    with pytest.raises(UsageError) as error:
+        Opening().open(cast(Any, world))
+    return str(error.value)
+
+
+def test_every_rank_looks_at_what_its_own_node_has_chosen(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = SimpleNamespace(vendor="NVIDIA", file="libnccl.so.2", name="NCCL", bindings="", has_call_config=True)
+    monkeypatch.setattr(_xccl, "load", lambda path: loaded)
+    for name in _xccl._CHOOSING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NCCL_CONF_FILE", str(home / "ours.conf"))
+    (home / "ours.conf").write_text("NCCL_ALGO=Ring\n")
+    assert "NCCL_ALGO=Ring in" in opened_by_a_rank("")
+    (home / "ours.conf").write_text("")
+    assert opened_by_a_rank("rank 3 has chosen") == "rank 3 has chosen"
+
+
+def test_a_library_of_the_other_vendor_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _xccl._CHOOSING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("NCCL_CONF_FILE", raising=False)
+    other = SimpleNamespace(vendor="AMD", file="/opt/librccl.so.1", name="RCCL 2.27.7")
+    monkeypatch.setattr(_xccl, "load", lambda path: other)
+    assert "NVIDIA devices, and /opt/librccl.so.1 is RCCL 2.27.7" in opened_by_a_rank("")
 
 
 # What ran
@@ -181,12 +239,20 @@ class Opened(_xccl.Xccl):
 
     name, vendor = "nccl", "NVIDIA"
 
-    def __init__(self, nodes: int = 1) -> None:
+    def __init__(self, nodes: Sequence[int] = (0, 0)) -> None:
         self.library = "NCCL 2.32.3"
-        self._lib: Any = SimpleNamespace(version=23203, aborted=[], abort=lambda comm: self._lib.aborted.append(comm))
-        self._world: Any = SimpleNamespace(rank=1, size=2, nodes=nodes, node_size=2 // nodes)
+        self._lib: Any = SimpleNamespace(
+            version=23203,
+            lacks=lambda kind: "",
+            has_call_config=True,
+            aborted=[],
+            abort=lambda comm: self._lib.aborted.append(comm),
+        )
+        self._world: Any = SimpleNamespace(rank=1, size=2)
+        self._seats = [seat(node, rank) for rank, node in enumerate(nodes)]
         self._device: Any = SimpleNamespace(identity=SimpleNamespace(capability=(8, 0)))
-        self._comm, self._registered, self._seen = 7, [], {}
+        self._comm, self._registered, self._seen, self.generation = 7, {}, {}, 3
+        self._lost = self._given_up = False
 
     @property
     def aborted(self) -> list[int]:
@@ -197,40 +263,122 @@ class Opened(_xccl.Xccl):
         return nullcontext()
 
 
-def refusing(code: int) -> Callable[[], None]:
-    def run() -> None:
-        raise Failure("NCCL 2.32.3: no", code)
-
-    return run
-
-
 def test_what_does_not_exist_is_refused_with_the_facts_of_this_machine() -> None:
     backend = Opened()
-    assert "and these have 8.0" in backend.refusal(call("allreduce", Algorithm("nvls", "nvls"), inplace=False), 2)
-    assert "has no AllGather by tree" in backend.refusal(call("allgather", Algorithm("tree", "tree"), redop=None), 2)
-    assert backend.refusal(call("allreduce"), 2) == ""
-    assert backend.refusal(call("alltoall", AUTO, redop=None), 2) == "NCCL 2.32.3 has no all-to-all in place"
+    assert "and these have 8.0" in backend.refusal(call("allreduce", Algorithm("nvls", "nvls"), inplace=False), (0, 1))
+    assert "has no AllGather by tree" in backend.refusal(
+        call("allgather", Algorithm("tree", "tree"), redop=None), (0, 1)
+    )
+    assert backend.refusal(call("allreduce"), (0, 1)) == ""
+    assert backend.refusal(call("alltoall", AUTO, redop=None), (0, 1)) == "NCCL 2.32.3 has no all-to-all in place"
     chain = Algorithm("collnet_chain", "collnet_chain")
-    assert "this is one node" in backend.refusal(call("allreduce", chain), 2)
-    assert Opened(nodes=2).refusal(call("allreduce", chain), 2) == ""  # the library knows
+    assert "this is one node" in backend.refusal(call("allreduce", chain), (0, 1))
+    assert Opened((0, 1)).refusal(call("allreduce", chain), (0, 1)) == ""  # the library knows
+
+
+def test_a_group_on_one_node_of_two_is_refused_what_joins_nodes() -> None:
+    backend, chain = Opened((0, 0, 1, 1)), call("allreduce", Algorithm("collnet_chain", "collnet_chain"))
+    assert "this is one node" in backend.refusal(chain, (2, 3))
+    assert backend.refusal(chain, (1, 2)) == ""
+    pat = call("allgather", Algorithm("pat", "pat"), redop=None, inplace=False)
+    backend._device.identity.capability = (9, 0)
+    assert "one GPU a node only" in backend.refusal(pat, range(4))
+    assert backend.refusal(pat, (1, 3)) == ""
+
+
+def test_kinds_of_memory_came_with_versions() -> None:
+    backend = Opened()
+    backend._lib.lacks = lambda kind: f"no {kind}" if kind == "symmetric" else ""
+    assert backend.refusal(call("allreduce", buffer="symmetric"), (0, 1)) == "no symmetric"
+    assert backend.refusal(call("allreduce", buffer="plain"), (0, 1)) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "lacking"),
+    [(21805, ["registered", "symmetric"]), (21900, ["symmetric"]), (22605, ["symmetric"]), (22700, [])],
+)
+def test_memory_that_an_older_library_lacks_is_named_with_the_version_it_needs(
+    version: int, lacking: list[str]
+) -> None:
+    every = dict.fromkeys(("ncclGetVersion", "ncclCommRegister", "ncclCommWindowRegister"))
+    library = Library.__new__(Library)
+    library._c, library.version, library.name = cast(Any, SimpleNamespace(**every)), version, "NCCL old"
+    said = {kind: library.lacks(kind) for kind in DEVICE_BUFFERS}
+    assert [kind for kind, text in said.items() if text] == lacking
+    if "symmetric" in lacking:
+        assert "came with NCCL 2.27.0" in said["symmetric"] and "this is NCCL old" in said["symmetric"]
+
+
+def test_after_giving_up_the_main_thread_goes_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Opened()
+    backend.pass_by()
+    backend.give_up()
+    assert backend.aborted == [7]
+
+    class Parked(Exception):
+        """Raised where a rank would sleep for ever."""
+
+    def park(seconds: float) -> None:
+        raise Parked
+
+    monkeypatch.setattr(_xccl, "sleep", park)
+    enqueued: list[int] = []
+    plan = _xccl.XcclPlan(backend, call("allreduce"), [lambda: enqueued.append(1)])
+    steps: list[Callable[[], Any]] = [*plan.runs, backend.enqueue_barrier, backend.pass_by]
+    for step in steps:
+        with pytest.raises(Parked):
+            step()
+    assert not enqueued
+
+
+def test_a_plan_ends_with_its_communicator() -> None:
+    backend = Opened()
+    plan = _xccl.XcclPlan(backend, call("allreduce"), [lambda: pytest.fail("enqueued on a communicator that is gone")])
+    backend.recover(failed=True)
+    with pytest.raises(RuntimeError, match="that one is gone"):
+        plan.runs[0]()
+
+
+def failing(code: int, algorithm: Algorithm) -> None:
+    """A call inside `using` that fails with `code`."""
+    backend = Opened()
+    backend._function, backend._made_for = "AllReduce", ("", AUTO)
+    with backend.using(COLLECTIVES["allreduce"], algorithm):
+        raise Failure("NCCL 2.32.3: no", code)
 
 
 @pytest.mark.parametrize("code", [INVALID_ARGUMENT, INVALID_USAGE])
-def test_a_refusal_of_what_was_asked_for_is_passed_on_and_its_communicator_is_gone(code: int) -> None:
-    backend = Opened()
-    with pytest.raises(Failure) as refused:
-        backend.observe(call("allreduce"), refusing(code))
-    assert refused.value.code == code
-    assert backend.aborted == [7] and backend._comm == 0
+def test_a_refusal_of_what_was_asked_for_is_a_rejection(code: int) -> None:
+    with pytest.raises(Rejected, match="no"):
+        failing(code, RING)
 
 
-@pytest.mark.parametrize(("algorithm", "code"), [(AUTO, INVALID_ARGUMENT), (RING, 1), (RING, 3)])
-def test_another_error_is_no_refusal(algorithm: Algorithm, code: int) -> None:
+@pytest.mark.parametrize(("algorithm", "code"), [(AUTO, INVALID_ARGUMENT), (RING, 1), (RING, 3), (RING, 6)])
+def test_another_error_is_no_rejection(algorithm: Algorithm, code: int) -> None:
+    with pytest.raises(Failure, match="no") as error:
+        failing(code, algorithm)
+    assert not isinstance(error.value, Rejected)
+
+
+@pytest.mark.parametrize(
+    ("failed", "per_call", "aborted"), [(True, True, [7]), (True, False, [7]), (False, False, [7]), (False, True, [])]
+)
+def test_a_communicator_outlives_only_the_refusal_of_one_call(failed: bool, per_call: bool, aborted: list[int]) -> None:
     backend = Opened()
-    with pytest.raises(RuntimeError, match="no") as error:
-        backend.observe(call("allreduce", algorithm), refusing(code))
-    assert not isinstance(error.value, Failure)
-    assert backend.aborted == [7]
+    backend._lib.has_call_config, backend._lost, generation = per_call, True, backend.generation
+    backend.recover(failed)
+    assert backend.aborted == aborted and not backend._lost
+    assert (backend.generation > generation) == bool(aborted)
+
+
+def test_the_log_is_off_again_after_a_call_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    backend, levels = Opened(), list[str]()
+    backend._world.rank = 0
+    backend._lib.reset_debug = lambda: levels.append(os.environ["NCCL_DEBUG"])
+    with pytest.raises(Failure), _xccl.Xccl._logging(backend, str(tmp_path)):
+        raise Failure("no", INVALID_USAGE)
+    assert levels == ["INFO", "WARN"]
 
 
 def test_a_call_that_was_seen_is_not_logged_again() -> None:
@@ -252,20 +400,7 @@ def test_a_call_that_was_seen_is_not_logged_again() -> None:
     assert len(logged) == 2
 
 
-@pytest.mark.parametrize(
-    ("environment", "refused"), [({"NCCL_ALGO": "Ring"}, True), ({"NCCL_PROTO": "LL"}, True), ({}, False)]
-)
-def test_a_sweep_of_algorithms_is_refused_where_one_is_chosen(
-    home: Path, monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str], refused: bool
-) -> None:
-    for name in ("NCCL_ALGO", "NCCL_PROTO", "NCCL_CONF_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    if refused:
-        with pytest.raises(UsageError, match="unset it, and name one by --algo"):
-            Opened().algorithms(COLLECTIVES["allreduce"])
-    else:
-        names = [algorithm.name for algorithm in Opened().algorithms(COLLECTIVES["allreduce"])]
-        assert names == ["auto", "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat"]
-        assert [algorithm.name for algorithm in Opened().algorithms(COLLECTIVES["gather"])] == ["auto"]
+def test_every_algorithm_is_offered_where_there_is_a_choice() -> None:
+    names = [algorithm.name for algorithm in Opened().algorithms(COLLECTIVES["allreduce"])]
+    assert names == ["auto", "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat"]
+    assert [algorithm.name for algorithm in Opened().algorithms(COLLECTIVES["gather"])] == ["auto"]

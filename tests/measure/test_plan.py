@@ -41,7 +41,7 @@ class FakeBackend:
             Algorithm("ring", "ring"),
         ]
 
-    def refusal(self, call: Call, n: int) -> str:
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
         if call.dtype == "bfloat16" and call.redop:
             return "FakeMPI 1.0 does not reduce bfloat16"
         return "ring needs an element for each rank" if call.algorithm.name == "ring" and call.count < 4 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -48,6 +49,31 @@ class Closing:
 
 class Pair:
     rank, size = 1, 2
+
+    def first_text(self, text: str) -> str:
+        return text
+
+
+def test_what_a_group_alone_knows_ends_all_ranks_after_every_group_had_its_turn() -> None:
+    class Launch(Pair):
+        """Two ranks, of which the other one has trouble."""
+
+        def first_text(self, text: str) -> str:
+            return text or "said by rank 0"
+
+    taken: list[int] = []
+
+    def step(number: int) -> None:
+        taken.append(number)
+        if number == 1:
+            raise UsageError("its own")
+
+    world = cast(Any, Launch())
+    with pytest.raises(UsageError, match="its own"):
+        run._together(world, [partial(step, number) for number in (0, 1, 2)])
+    assert taken == [0, 1, 2]
+    with pytest.raises(UsageError, match="said by rank 0"):
+        run._together(world, [])
 
 
 def run_a_sweep(options: Any) -> int:

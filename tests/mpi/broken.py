@@ -135,10 +135,10 @@ class Backend(mpi.Backend):
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         return [_AUTO, *(Algorithm(name, name) for name in _FAULTS)]
 
-    def refusal(self, call: Call, n: int) -> str:
+    def refusal(self, call: Call, ranks: Sequence[int]) -> str:
         if call.algorithm.name == swapped_ranks.__name__ and call.collective.reduces:
             return "the order of ranks does not matter to a reduction"
-        return super().refusal(replace(call, algorithm=_AUTO), n)
+        return super().refusal(replace(call, algorithm=_AUTO), ranks)
 
     @contextmanager
     def using(self, collective: Any, algorithm: Algorithm) -> Iterator[None]:

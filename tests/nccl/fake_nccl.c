@@ -5,13 +5,22 @@
  * and in which words, is refused in the same way. -DOLD builds 2.27.7, which has no *Config calls and takes NCCL_ALGO
  * and NCCL_PROTO when a communicator is created; 2.32.3 takes both those and algSelection.
  *
+ * A communicator that is used after its end ends the process.
+ *
  * Environment, read at every use (calls are counted from 1 over all communicators of a process):
  *   FAKE_NCCL_LOG             how tuning lines look: 2.32, 2.30, old, rccl, none
  *   FAKE_NCCL_SUBSTITUTE      ring: whatever is asked for, ring runs and the log says so
  *   FAKE_NCCL_WRONG_AT        the call after which one element is wrong on FAKE_NCCL_DEVICE_RANK
  *   FAKE_NCCL_ASYNC_ERROR_AT  the call that does nothing, nor does any after it; FAKE_NCCL_DEVICE_RANK reports an
  *                             asynchronous error, the others stay busy
+ *   FAKE_NCCL_LATE_ERROR_AT   the call that is carried out, and after which FAKE_NCCL_DEVICE_RANK alone is busy and
+ *                             reports an asynchronous error
+ *   FAKE_NCCL_ERROR_AT        the call that returns FAKE_NCCL_ERROR (1 unless set) and does nothing, on all ranks
  *   FAKE_NCCL_HANG_AT         the call that does nothing, nor does any after it; all ranks stay busy until they abort
+ *   FAKE_NCCL_ID_ERROR        1: no id is made
+ *   FAKE_NCCL_INIT_ERROR      the number of ranks of which no communicator is made
+ *   FAKE_NCCL_NEEDS           registered, symmetric: calls of more than one element need buffers that are so in their
+ *                             communicator; a window that is not of one size on all ranks is refused in any case
  *   FAKE_NCCL_DEVICE_RANK     the rank of the communicator that is hit; 0 unless set
  */
 #define _GNU_SOURCE
@@ -38,6 +47,9 @@
 struct ncclComm {
   MPI_Comm mpi;
   int rank, size;
+  int over;              /* destroyed or aborted */
+  struct { const char *at, *kind; size_t size; } known[64]; /* memory that was registered, and how */
+  int registered;
   int nonblocking;
   int pending;           /* of one that does not block: until the next look at its state */
   unsigned allowed;      /* rows that NCCL_ALGO and NCCL_PROTO left, for every function */
@@ -323,6 +335,17 @@ static void reduceBlocks(void* out, const void* data, int n, size_t count, ncclD
 
 static int struck(const char* name) { return calls == setting(name, -1); }
 
+static void alive(ncclComm_t comm) {
+  if (!comm->over) return;
+  fprintf(stderr, "fake NCCL: a communicator is used after its end\n");
+  abort();
+}
+
+/* An error that one rank has when the call is through. */
+static void failLate(ncclComm_t comm) {
+  if (struck("FAKE_NCCL_LATE_ERROR_AT") && comm->rank == setting("FAKE_NCCL_DEVICE_RANK", 0)) stuck = failed = 1;
+}
+
 /* Whether call number `calls` does nothing, by an injected fault now or earlier. */
 static int injected(ncclComm_t comm) {
   if (struck("FAKE_NCCL_ASYNC_ERROR_AT")) {
@@ -339,6 +362,7 @@ static void spoil(ncclComm_t comm, void* recv, size_t elements, int size) {
 }
 
 static ncclResult_t ready(ncclComm_t comm) {
+  alive(comm);
   if (!comm->pending) return ncclSuccess;
   return refuse(ncclInvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
 }
@@ -348,6 +372,20 @@ static ncclResult_t done(ncclComm_t comm) {
   if (!comm->nonblocking) return ncclSuccess;
   comm->pending = 1;
   return ncclInProgress;
+}
+
+static int knows(ncclComm_t comm, const char* kind, const char* at, size_t size) {
+  for (int i = 0; i < comm->registered; i++)
+    if (!strcmp(comm->known[i].kind, kind) && at >= comm->known[i].at && at + size <= comm->known[i].at + comm->known[i].size)
+      return 1;
+  return 0;
+}
+
+static ncclResult_t remember(ncclComm_t comm, const char* kind, void* at, size_t size) {
+  if (comm->registered == LEN(comm->known)) return refuse(ncclInternalError, "this fake registers %d buffers", LEN(comm->known));
+  comm->known[comm->registered].kind = kind, comm->known[comm->registered].at = at;
+  comm->known[comm->registered++].size = size;
+  return ncclSuccess;
 }
 
 static ncclResult_t collective(int function, const void* send, void* recv, size_t count, ncclDataType_t type,
@@ -361,8 +399,12 @@ static ncclResult_t collective(int function, const void* send, void* recv, size_
   int size = typeSizes[type];
   size_t bytes = count * size;
   if (bytes * n > INT_MAX) return refuse(ncclInvalidArgument, "%s : this fake takes less than 2 GiB in all", functionNames[function]);
+  const char* needs = getenv("FAKE_NCCL_NEEDS");
+  if (needs && count > 1 && !(knows(comm, needs, send, bytes) && knows(comm, needs, recv, bytes)))
+    return refuse(ncclInternalError, "a buffer is not %s", needs);
   CHECK(choose(comm, function, bytes, type, config, &row));
   calls++;
+  if (struck("FAKE_NCCL_ERROR_AT")) return refuse(setting("FAKE_NCCL_ERROR", 1), "injected");
   if (injected(comm)) return done(comm);
   if (row >= 0) logTuned(comm, function, count, size, row);
 
@@ -410,6 +452,7 @@ static ncclResult_t collective(int function, const void* send, void* recv, size_
       break;
   }
   if ((function != Reduce && function != Gather) || mine) spoil(comm, recv, received, size);
+  failLate(comm);
   free(input);
   free(blocks);
   return done(comm);
@@ -520,6 +563,7 @@ struct meeting { int creator, number; };
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int made;
+  if (setting("FAKE_NCCL_ID_ERROR", 0)) return refuse(ncclSystemError, "no socket interface found");
   struct meeting meeting = {0, ++made};
   int up;
   MPI_Initialized(&up);
@@ -563,6 +607,7 @@ static ncclResult_t initRank(ncclComm_t* comm, int n, ncclUniqueId id, int rank,
   MPI_Initialized(&up);
   if (!up) return refuse(ncclSystemError, "this fake needs MPI to be initialised");
   if (n < 1 || rank < 0 || rank >= n) return refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, n);
+  if (n == setting("FAKE_NCCL_INIT_ERROR", 0)) return refuse(ncclSystemError, "no communicator of %d ranks", n);
   const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO"), *blocking = getenv("NCCL_COMM_BLOCKING");
   if (blocking) nonblocking = !strcmp(blocking, "0");
   ncclComm_t made = calloc(1, sizeof *made);
@@ -626,14 +671,16 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  alive(comm);
   MPI_Comm_free(&comm->mpi);
-  free(comm);
+  comm->over = 1;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) { /* not collective, and it ends what hangs */
+  alive(comm);
   stuck = failed = 0;
-  free(comm);
+  comm->over = 1;
   return ncclSuccess;
 }
 
@@ -654,6 +701,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  alive(comm);
   *error = failed ? ncclSystemError : comm->pending ? ncclInProgress : ncclSuccess;
   comm->pending = 0;
   return ncclSuccess;
@@ -685,9 +733,8 @@ ncclResult_t ncclMemFree(void* pointer) {
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buffer, size_t size, void** handle) {
-  (void)comm, (void)buffer, (void)size;
   *handle = malloc(1);
-  return ncclSuccess;
+  return remember(comm, "registered", buffer, size);
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
@@ -697,12 +744,14 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
 }
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buffer, size_t size, ncclWindow_t* window, int flags) {
-  (void)size, (void)flags;
+  unsigned long mine[2] = {size, ~size}, most[2];
+  (void)flags;
   if ((uintptr_t)buffer % NCCL_WIN_REQUIRED_ALIGNMENT)
     return refuse(ncclInvalidArgument, "window address %p must be aligned to %d", buffer, NCCL_WIN_REQUIRED_ALIGNMENT);
-  MPI_Barrier(comm->mpi);
+  MPI_Allreduce(mine, most, 2, MPI_UNSIGNED_LONG, MPI_MAX, comm->mpi);
+  if (most[0] != ~most[1]) return refuse(ncclInvalidArgument, "window of %zu bytes, on another rank of %lu", size, most[0]);
   *window = malloc(1);
-  return ncclSuccess;
+  return remember(comm, "symmetric", buffer, size);
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {

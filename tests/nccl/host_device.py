@@ -23,8 +23,12 @@ class HostDevice:
     """One of FAKE_NCCL_DEVICES (default 8) devices of a host."""
 
     stream = STREAM
+    _taken = False
 
     def __init__(self, index: int) -> None:
+        if HostDevice._taken:
+            raise RuntimeError("a process has one device, and this one takes a second")
+        HostDevice._taken = True
         vendor = os.environ.get("FAKE_NCCL_VENDOR", NVIDIA)
         bus = f"0000:{index:02x}:00.0"
         self.identity = Identity(vendor, "host memory", index, bus, f"uuid-{index}", (9, 0))

@@ -142,6 +142,41 @@ def test_an_asynchronous_error_alone_fails_its_cell(new: Path) -> None:
     assert failed["status"] == "failed" and "system error" in failed["reason"]
 
 
+@pytest.mark.parametrize(("code", "status"), [(1, "failed"), (2, "failed"), (6, "failed"), (4, "rejected")])
+def test_only_a_refused_choice_is_a_rejection(new: Path, code: int, status: str) -> None:
+    options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "ring")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ERROR_AT="1", FAKE_NCCL_ERROR=str(code))
+    assert run.code == (status == "failed"), run.err
+    assert [r["status"] for r in run.records] == [status, "ok"]
+    assert "injected" in run.records[0]["reason"]
+
+
+def test_what_a_choice_of_the_librarys_own_was_refused_is_a_failure(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ERROR_AT="1", FAKE_NCCL_ERROR="4")
+    assert run.code == 1 and run.records[0]["status"] == "failed"
+
+
+@pytest.mark.parametrize("at", ["1", "2", "4", "7"])  # witness, warm-up, timed loop, last check
+def test_a_lost_communicator_is_not_used_again_and_the_next_cell_has_a_new_one(new: Path, at: str) -> None:
+    options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "auto")
+    run = Run(new, 1, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT=at)
+    assert run.code == 1 and "used after its end" not in run.err
+    assert [r["status"] for r in run.records] == ["failed", "ok"]
+
+
+@pytest.mark.parametrize("which", ["new", "old"])
+def test_ranks_stay_in_step_where_one_lost_the_communicator_in_the_last_call(
+    request: pytest.FixtureRequest, which: str
+) -> None:
+    options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "ring", "-T", "20")
+    library = request.getfixturevalue(which)
+    run = Run(library, 2, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT="7", FAKE_NCCL_DEVICE_RANK="1")
+    assert run.code == 1, run.err
+    assert [r["status"] for r in run.records] == ["failed", "ok"]
+    assert "rank 1: NCCL" in run.err
+
+
 def test_an_asynchronous_error_of_one_rank_ends_the_job_that_waits_for_it(new: Path) -> None:
     options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "ring", "-T", "3")
     run = Run(new, 2, "allreduce", *options, FAKE_NCCL_ASYNC_ERROR_AT="5", FAKE_NCCL_DEVICE_RANK="1")
@@ -164,6 +199,47 @@ def test_kinds_of_memory_and_graphs_are_measured_beside_one_another(new: Path) -
     assert {r["buffer"]: (r["status"], r["loop"], r["batch"], r["iterations"]) for r in run.records} == dict.fromkeys(
         ("plain", "registered", "symmetric"), ("ok", "graph", 4, 5)
     )
+
+
+@pytest.mark.parametrize("kind", ["registered", "symmetric"])
+@pytest.mark.parametrize("door", ["broadcast", "scatter", "gather", "reduce", "allreduce"])
+def test_memory_is_registered_with_the_communicator_of_each_group(new: Path, kind: str, door: str) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto", "--ranks", "2,N", "-T", "20")
+    run = Run(new, 3, door, *options, "--buffer", kind, FAKE_NCCL_NEEDS=kind)
+    assert run.code == 0, run.err
+    assert {r["group"]: r["status"] for r in run.records} == {"first 2": "ok", "all": "ok"}
+
+
+def test_the_kinds_of_memory_are_told_apart(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto", "--buffer", "all")
+    run = Run(new, 2, "allreduce", *options, FAKE_NCCL_NEEDS="symmetric")
+    assert {r["buffer"]: r["status"] for r in run.records} == {
+        "plain": "failed",
+        "registered": "failed",
+        "symmetric": "ok",
+    }
+    assert "a buffer is not symmetric" in run.only(buffer="plain")["reason"]
+
+
+def test_groups_have_the_devices_of_the_launch(new: Path, tmp_path: Path) -> None:
+    file = tmp_path / "groups"
+    file.write_text("odd: 1,3\neven: 0,2\nlast: 3\n")
+    options = ("-b", "1K", "-e", "1K", "-n", "3", "--algo", "auto", "--groups", str(file))
+    run = Run(new, 4, "allreduce", *options, FAKE_NCCL_DEVICES="4")  # a process takes one device only, once
+    assert run.code == 0, run.err
+    assert {r["group"]: r["status"] for r in run.records} == {"odd": "ok", "even": "ok", "last": "ok"}
+
+
+def test_a_group_that_cannot_connect_ends_all_ranks_with_its_words(new: Path) -> None:
+    options = ("-b", "1K", "-e", "1K", "--ranks", "2,N", "-T", "20")
+    run = Run(new, 3, "allreduce", *options, FAKE_NCCL_INIT_ERROR="2")
+    assert run.code == 2 and run.err.count("error: NCCL") == 1
+    assert "no communicator of 2 ranks" in run.err and "rank 1: NCCL" in run.err
+
+
+def test_without_an_id_all_ranks_say_why_and_end(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "-T", "20", FAKE_NCCL_ID_ERROR="1")
+    assert run.code == 2 and "no socket interface found" in run.err
 
 
 def test_two_ranks_on_one_device_are_refused_unless_allowed(new: Path) -> None:
