@@ -80,7 +80,7 @@ def count(vendor: str) -> tuple[int, str]:
             return 0, f"the CuPy that is installed is for {NVIDIA if vendor == AMD else AMD} devices: install the other"
         devices = int(runtime.getDeviceCount())
     except Exception as error:  # no driver, no device, a library that is missing: each has its own class
-        return 0, f"CuPy finds no device ({str(error).splitlines()[0]})"
+        return 0, f"CuPy finds no device ({str(error).splitlines()[0]}): see nvidia-smi, and python -m commbench.doctor"
     return devices, "" if devices else "CuPy sees no device"
 
 

@@ -93,7 +93,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         "-n",
         "--iters",
         metavar="N",
-        help="iterations of a visit, fixed; turns --precision off (default: as time allows)",
+        help="iterations of a visit, fixed; turns --precision and the budget off (default: as time allows)",
     )
     add("-G", "--cudagraph", metavar="N", help="on devices, replay a captured graph of N iterations (default 0; none)")
     add("-w", "--warmup_iters", metavar="N", help="warm-up iterations of a cell's first visit (default 1)")

@@ -136,7 +136,8 @@ def _of_halving(halving: Halving, journal: Journal) -> str:
     if verdict is None:
         return "the search is not at its end"
     if not verdict.places:
-        return "both halves are alike: no single node or rank makes the all-reduce slow"
+        rounds = plan["effort"]["rounds"]
+        return f"no half was steadily slower over {rounds} rounds: no single node or rank shows (more --rounds tell more)"
     names = [plan["names"][place] for place in verdict.places]
     if len(names) > 1:
         return f"the search ends at {', '.join(names)}: one half of them is as slow as the other"
