@@ -63,7 +63,7 @@ class Device(Protocol):
         """Return the time between two events that are done."""
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return what replays the work that is enqueued by `work`, which is captured and not carried out."""
+        """Return what replays the work that is enqueued by `work`, which is captured, sent to the device, not run."""
 
 
 def count(vendor: str) -> tuple[int, str]:
@@ -158,6 +158,7 @@ class CupyDevice:
             work()
         finally:
             graph = self._stream.end_capture()
+        graph.upload(stream=self._stream)
 
         def launch() -> None:
             graph.launch(stream=self._stream)

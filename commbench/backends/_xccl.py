@@ -75,6 +75,7 @@ class Xccl:
     buffers: Sequence[str] = DEVICE_BUFFERS
     protocols: Sequence[str] = PROTOCOLS
     averages = True
+    graphs = True
     on_device = True
     side_paths: ClassVar[Mapping[str, str]] = {}  # what turns off paths that no algorithm is chosen for
 
@@ -342,6 +343,11 @@ class Xccl:
     # Inside
 
     @property
+    def choice_is_costly(self) -> bool:
+        """Whether each choice takes a communicator of its own."""
+        return not self._library.has_call_config
+
+    @property
     def _library(self) -> Library:
         assert self._lib is not None
         return self._lib
@@ -377,7 +383,8 @@ class Xccl:
         self._lost = True  # until it is made
         world, library = self._world, self._library
         unique_id = self._unique_id()
-        forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
+        choice = (self._function, algorithm.name, algorithm.protocol)
+        forced = _nccl_facts.environment(library.version, *choice) if made_for[0] else {}
         with _environment(forced):
             try:
                 self._comm = library.init_rank(world.size, unique_id, world.rank)
@@ -470,11 +477,9 @@ class XcclPlan:
         """Time batches by events on the stream; a barrier is enqueued before each sample, outside it, or before all."""
         backend, device = self._backend, self._backend.device_in_use
         batch, samples = batching(method, iterations, graph)
-        launch = device.capture(partial(self._enqueue_batch, 0, graph)) if graph else None
+        launch = device.capture(partial(self._enqueue_batch, 0, batch)) if graph else None
         begins: list[Any] = []
         ends: list[Any] = []
-        if launch is not None:
-            launch()  # the first one sends the graph to the device
         backend.barrier()()
         started = perf_counter()
         for sample in range(samples):
@@ -492,7 +497,7 @@ class XcclPlan:
         backend.wait()
         host = (perf_counter() - started) / (samples * batch)
         seconds = [device.seconds(begin, end) / batch for begin, end in zip(begins, ends, strict=True)]
-        last = ((graph or samples * batch) - 1) % len(self._enqueues)
+        last = ((batch if graph else samples * batch) - 1) % len(self._enqueues)
         import numpy as np
 
         return Timed(np.array(seconds), batch, host, "graph" if graph else "events", last)
