@@ -35,6 +35,9 @@ class Device(Protocol):
     identity: Identity
     stream: int  # the address of the stream that everything is enqueued on
 
+    def free(self) -> int:
+        """Return the bytes that are free on the device."""
+
     def allocate(self, nbytes: int) -> NDArray[Any]:
         """Return memory of the device, as bytes."""
 
@@ -106,6 +109,11 @@ class CupyDevice:
             bytes(facts["uuid"]).hex() if facts.get("uuid") else cupy.cuda.Device(index).pci_bus_id,
             None if hip else (int(facts["major"]), int(facts["minor"])),
         )
+
+    def free(self) -> int:
+        from cupy.cuda import runtime
+
+        return int(runtime.memGetInfo()[0])
 
     def allocate(self, nbytes: int) -> NDArray[Any]:
         """Return memory by cudaMalloc, past CuPy's pool, whose blocks other arrays would share."""

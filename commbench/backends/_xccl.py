@@ -119,11 +119,13 @@ class Xccl:
         if trouble := world.first_text(trouble):
             raise UsageError(trouble)
         seats = world.gather_text(mine)
-        fault = world.broadcast(faults([json.loads(seat) for seat in seats], settings) if seats else "")
+        self._seats = [json.loads(seat) for seat in seats] if seats else []
+        sharing = max(map(len, _owners(self._seats).values()), default=1)
+        fault, self._sharing = world.broadcast([faults(self._seats, settings) if seats else "", sharing])
         if fault:
             raise UsageError(fault)
         assert self._lib is not None
-        self._seats = [json.loads(seat) for seat in seats] if seats else []
+        self._forced = settings.forced
         self.library = self._lib.name
         self.library_file = self._lib.file
         # Of the process, for all groups: a library's memory by its kind, as (address, bytes), and the barrier's element
@@ -167,11 +169,19 @@ class Xccl:
             raise UsageError(trouble)
 
     def devices(self) -> list[str]:
-        """Return, on rank 0, a line for each rank, as nccl-tests prints them."""
-        return [
+        """Return, on rank 0, a line for each rank, in words of nccl-tests, and one for what is turned off."""
+        lines = [
             f"Rank {rank:3d} on {seat['host']:>12} device {seat['index']:2d} [{seat['bus']}] {seat['name']}"
             for rank, seat in enumerate(self._seats)
         ]
+        if self._forced and self.side_paths:
+            off = ", ".join(f"{name}={os.environ.get(name, '')}" for name in self.side_paths)
+            lines.append(f"paths beside the algorithms are off, for auto too: {off} (--algo auto alone leaves them on)")
+        return lines
+
+    def allowance(self) -> int | None:
+        """Return this rank's share of what is free on its device."""
+        return self._device.free() // int(self._sharing)
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return every algorithm's name: which of them do not apply to a call, `refusal` says."""
@@ -319,7 +329,7 @@ class Xccl:
                     self._broken(code)
 
     def observe(self, call: Call, run: Callable[[], None]) -> Selection:
-        """Run once and say what ran, from the tuning log; a call that was seen before is not logged again."""
+        """Run once and say what ran, from the tuning log; what a communicator was seen to run is not logged again."""
         if call in self._seen:
             run()
             return self._seen[call]
@@ -440,6 +450,7 @@ class Xccl:
     def _without(self) -> None:
         """Have no communicator, and nothing that was made of one."""
         self._comm, self._made_for, self._registered, self._meet = 0, _UNFORCED, {}, self._no_communicator
+        self._seen = {}
         self.generation += 1
 
     @contextmanager
@@ -542,10 +553,7 @@ def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
         firsts = {seat["vendor"]: rank for rank, seat in reversed(list(enumerate(seats)))}
         ranks = ", ".join(f"rank {rank} has {vendor}'s" for vendor, rank in firsts.items())
         return f"one communicator takes devices of one vendor, and {ranks}: launch each vendor's ranks by themselves"
-    owners: dict[tuple[Any, str], list[int]] = {}
-    for rank, seat in enumerate(seats):
-        owners.setdefault((seat["node"], seat["uuid"] or seat["bus"]), []).append(rank)
-    shared = next((ranks for ranks in owners.values() if len(ranks) > 1), None)
+    shared = next((ranks for ranks in _owners(seats).values() if len(ranks) > 1), None)
     if shared and not settings.share_devices:
         seat = seats[shared[0]]
         there = [other for other in seats if other["node"] == seat["node"]]
@@ -557,6 +565,14 @@ def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
             "node, show each its device (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), or allow it (--share-devices)"
         )
     return ""
+
+
+def _owners(seats: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, str], list[int]]:
+    """Return the ranks of each device."""
+    owners: dict[tuple[Any, str], list[int]] = {}
+    for rank, seat in enumerate(seats):
+        owners.setdefault((seat["node"], seat["uuid"] or seat["bus"]), []).append(rank)
+    return owners
 
 
 def chosen_already(environment: Mapping[str, str]) -> str:

@@ -192,7 +192,10 @@ class Backend(Protocol):
         """Make the first communicator; raise UsageError on all ranks where that cannot be."""
 
     def devices(self) -> list[str]:
-        """Return, on rank 0, a line for each rank's device, none where there are none."""
+        """Return, on rank 0, a line for each rank's device and for what is turned off; none where there are none."""
+
+    def allowance(self) -> int | None:
+        """Return the bytes of its device's memory that this rank may have, None where it is the host's."""
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
@@ -259,6 +262,10 @@ class OnHost:
     def devices(self) -> list[str]:
         """A host has none."""
         return []
+
+    def allowance(self) -> int | None:
+        """Return None: it is the host's."""
+        return None
 
     def staging(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return `array`: it is the host's."""

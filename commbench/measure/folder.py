@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from commbench.backends.base import Backend
+from commbench.backends.base import AUTO, Backend
 from commbench.backends.world import World
 from commbench.errors import ResultsError, UsageError
 from commbench.measure import groups as grouping
@@ -104,6 +104,17 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     renew(journal, launch.asked, launch.given, plan["asked"], _RENEWABLE)
     journal.begin_session(session(launch.words, launch.site))
     return journal
+
+
+def forced_before(out: str, otherwise: bool) -> bool:
+    """Return whether the plan in `out` has algorithms other than `auto`; `otherwise` where there is none to read."""
+    import json
+
+    try:
+        plan = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))["plan"]
+        return bool(plan["asked"]["algorithms"] != [AUTO])
+    except (OSError, ValueError, KeyError, TypeError):  # `take_up` says what is wrong with it
+        return otherwise
 
 
 def _check_method(method: str, graph: int, launch: Launch) -> None:

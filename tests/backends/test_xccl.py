@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from commbench.backends import _xccl
+from commbench.backends import _xccl, rccl
 from commbench.backends._device import Identity
 from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, Failure, Library
-from commbench.backends.base import DEFAULTS, DEVICE_BUFFERS, Algorithm, Call, Settings, batching
+from commbench.backends.base import DEFAULTS, DEVICE_BUFFERS, Algorithm, Call, Selection, Settings, batching
 from commbench.errors import Rejected, UsageError
 from tests.numpy_collectives import COLLECTIVES
 
@@ -335,6 +335,33 @@ def test_a_plan_ends_with_its_communicator() -> None:
     backend.recover(failed=True)
     with pytest.raises(RuntimeError, match="that one is gone"):
         plan.runs[0]()
+
+
+def test_a_new_communicator_is_looked_at_anew() -> None:
+    backend = Opened()
+    backend._seen[call("allreduce")] = Selection("ring", "seen before")
+    backend.recover(failed=True)
+    assert backend._seen == {}
+
+
+def test_what_is_turned_off_is_said_for_auto_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rocm(Opened):
+        side_paths = rccl.Backend.side_paths
+
+    for name, value in Rocm.side_paths.items():
+        monkeypatch.setenv(name, value)
+    backend = Rocm()
+    backend._forced = True
+    *ranks, said = backend.devices()
+    assert len(ranks) == 2 and "for auto too: RCCL_DDA_ENABLE=0" in said
+    backend._forced = False
+    assert len(backend.devices()) == 2
+
+
+def test_ranks_of_one_device_share_what_is_free_there() -> None:
+    backend = Opened()
+    backend._device.free, backend._sharing = (lambda: 900), 3
+    assert backend.allowance() == 300
 
 
 def failing(code: int, algorithm: Algorithm) -> None:

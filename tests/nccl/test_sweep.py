@@ -256,6 +256,15 @@ def test_without_an_id_all_ranks_say_why_and_end(new: Path) -> None:
     assert run.code == 2 and "no socket interface found" in run.err
 
 
+def test_the_devices_memory_is_what_sizes_are_planned_by(new: Path) -> None:
+    options = ("--algo", "auto", "-n", "3", "-e", "512K", "-b", "512K")
+    roomy = Run(new, 2, "allreduce", *options, FAKE_NCCL_MEMORY=str(20 << 20))
+    assert roomy.code == 0, roomy.err
+    for more, devices in (("--buffer=all", "2"), ("--share-devices", "1")):  # three times as much; half as much each
+        tight = Run(new, 2, "allreduce", *options, more, FAKE_NCCL_MEMORY=str(16 << 20), FAKE_NCCL_DEVICES=devices)
+        assert tight.code == 2 and "-e 512 KiB does not fit the memory" in tight.err
+
+
 def test_two_ranks_on_one_device_are_refused_unless_allowed(new: Path) -> None:
     options = ("-b", "1K", "-e", "1K", "--algo", "auto")
     run = Run(new, 2, "allreduce", *options, FAKE_NCCL_DEVICES="1")
