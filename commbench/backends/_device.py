@@ -35,6 +35,9 @@ class Device(Protocol):
     identity: Identity
     stream: int  # the address of the stream that everything is enqueued on
 
+    def free(self) -> int:
+        """Return the bytes that are free on the device."""
+
     def allocate(self, nbytes: int) -> NDArray[Any]:
         """Return memory of the device, as bytes."""
 
@@ -63,7 +66,7 @@ class Device(Protocol):
         """Return the time between two events that are done."""
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return what replays the work that is enqueued by `work`, which is captured and not carried out."""
+        """Return what replays the work that is enqueued by `work`, which is captured, sent to the device, not run."""
 
 
 def count(vendor: str) -> tuple[int, str]:
@@ -106,6 +109,11 @@ class CupyDevice:
             bytes(facts["uuid"]).hex() if facts.get("uuid") else cupy.cuda.Device(index).pci_bus_id,
             None if hip else (int(facts["major"]), int(facts["minor"])),
         )
+
+    def free(self) -> int:
+        from cupy.cuda import runtime
+
+        return int(runtime.memGetInfo()[0])
 
     def allocate(self, nbytes: int) -> NDArray[Any]:
         """Return memory by cudaMalloc, past CuPy's pool, whose blocks other arrays would share."""
@@ -158,6 +166,7 @@ class CupyDevice:
             work()
         finally:
             graph = self._stream.end_capture()
+        graph.upload(stream=self._stream)
 
         def launch() -> None:
             graph.launch(stream=self._stream)

@@ -49,6 +49,7 @@ NVLS_CAPABILITY = (9, 0)  # required_cuda, src/device/generate.py
 NVLS_LEAST = 3  # ncclNvlsInit, src/transport/nvls.cc: two GPUs that share a switch do without
 COLLNET_NODES = 2  # NCCL_COLLNET_NODE_THRESHOLD, src/init.cc
 COLLNET_DIRECT_MOST = 8  # NCCL_MAX_DIRECT_ARITY + 1, src/include/device.h
+NAMES_FUNCTIONS = 22400  # NCCL_ALGO with functions: env.rst
 PAT_CAPABILITY = (6, 0)  # ncclPatEnable, src/graph/tuning.cc
 
 
@@ -173,15 +174,19 @@ def row(algorithm: str, protocol: str | None) -> str:
     return ",".join(f"{each}+^{each}128" if each.endswith("_LL") else each for each in rows)
 
 
-def environment(function: str, algorithm: str, protocol: str | None) -> dict[str, str]:
+def environment(version: int, function: str, algorithm: str, protocol: str | None) -> dict[str, str]:
     """Return the variables that make a communicator, created while they are set, carry out `function` so.
 
-    For libraries without algSelection. They name no function (2.24 and later would allow it): an older library takes
-    "allreduce:tree" for an unknown algorithm and runs ring without a word.
+    For libraries without algSelection. From 2.24 on they name the function, so that the others have all algorithms: one
+    that an algorithm is not for would be refused, and a barrier is an all-reduce. An older library takes
+    "allgather:pat" for an unknown algorithm and runs ring without a word, as it does where a choice is impossible.
     """
     if function in POINT_TO_POINT:
         return {}
-    variables = {} if algorithm == AUTO else {"NCCL_ALGO": FACTS[algorithm].variable}
+    variables = {}
+    if algorithm != AUTO:
+        of_function = f"{function.lower()}:" if version >= NAMES_FUNCTIONS else ""
+        variables["NCCL_ALGO"] = of_function + FACTS[algorithm].variable
     return variables if protocol is None else variables | {"NCCL_PROTO": protocol}
 
 

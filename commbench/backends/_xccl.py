@@ -75,6 +75,7 @@ class Xccl:
     buffers: Sequence[str] = DEVICE_BUFFERS
     protocols: Sequence[str] = PROTOCOLS
     averages = True
+    graphs = True
     on_device = True
     side_paths: ClassVar[Mapping[str, str]] = {}  # what turns off paths that no algorithm is chosen for
 
@@ -118,11 +119,13 @@ class Xccl:
         if trouble := world.first_text(trouble):
             raise UsageError(trouble)
         seats = world.gather_text(mine)
-        fault = world.broadcast(faults([json.loads(seat) for seat in seats], settings) if seats else "")
+        self._seats = [json.loads(seat) for seat in seats] if seats else []
+        sharing = max(map(len, _owners(self._seats).values()), default=1)
+        fault, self._sharing = world.broadcast([faults(self._seats, settings) if seats else "", sharing])
         if fault:
             raise UsageError(fault)
         assert self._lib is not None
-        self._seats = [json.loads(seat) for seat in seats] if seats else []
+        self._forced = settings.forced
         self.library = self._lib.name
         self.library_file = self._lib.file
         # Of the process, for all groups: a library's memory by its kind, as (address, bytes), and the barrier's element
@@ -166,11 +169,19 @@ class Xccl:
             raise UsageError(trouble)
 
     def devices(self) -> list[str]:
-        """Return, on rank 0, a line for each rank, as nccl-tests prints them."""
-        return [
+        """Return, on rank 0, a line for each rank, in words of nccl-tests, and one for what is turned off."""
+        lines = [
             f"Rank {rank:3d} on {seat['host']:>12} device {seat['index']:2d} [{seat['bus']}] {seat['name']}"
             for rank, seat in enumerate(self._seats)
         ]
+        if self._forced and self.side_paths:
+            off = ", ".join(f"{name}={os.environ.get(name, '')}" for name in self.side_paths)
+            lines.append(f"paths beside the algorithms are off, for auto too: {off} (--algo auto alone leaves them on)")
+        return lines
+
+    def allowance(self) -> int | None:
+        """Return this rank's share of what is free on its device."""
+        return self._device.free() // int(self._sharing)
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return every algorithm's name: which of them do not apply to a call, `refusal` says."""
@@ -318,7 +329,7 @@ class Xccl:
                     self._broken(code)
 
     def observe(self, call: Call, run: Callable[[], None]) -> Selection:
-        """Run once and say what ran, from the tuning log; a call that was seen before is not logged again."""
+        """Run once and say what ran, from the tuning log; what a communicator was seen to run is not logged again."""
         if call in self._seen:
             run()
             return self._seen[call]
@@ -340,6 +351,11 @@ class Xccl:
         return self._device
 
     # Inside
+
+    @property
+    def choice_is_costly(self) -> bool:
+        """Whether each choice takes a communicator of its own."""
+        return not self._library.has_call_config
 
     @property
     def _library(self) -> Library:
@@ -377,7 +393,8 @@ class Xccl:
         self._lost = True  # until it is made
         world, library = self._world, self._library
         unique_id = self._unique_id()
-        forced = _nccl_facts.environment(self._function, algorithm.name, algorithm.protocol) if made_for[0] else {}
+        choice = (self._function, algorithm.name, algorithm.protocol)
+        forced = _nccl_facts.environment(library.version, *choice) if made_for[0] else {}
         with _environment(forced):
             try:
                 self._comm = library.init_rank(world.size, unique_id, world.rank)
@@ -433,6 +450,7 @@ class Xccl:
     def _without(self) -> None:
         """Have no communicator, and nothing that was made of one."""
         self._comm, self._made_for, self._registered, self._meet = 0, _UNFORCED, {}, self._no_communicator
+        self._seen = {}
         self.generation += 1
 
     @contextmanager
@@ -470,11 +488,9 @@ class XcclPlan:
         """Time batches by events on the stream; a barrier is enqueued before each sample, outside it, or before all."""
         backend, device = self._backend, self._backend.device_in_use
         batch, samples = batching(method, iterations, graph)
-        launch = device.capture(partial(self._enqueue_batch, 0, graph)) if graph else None
+        launch = device.capture(partial(self._enqueue_batch, 0, batch)) if graph else None
         begins: list[Any] = []
         ends: list[Any] = []
-        if launch is not None:
-            launch()  # the first one sends the graph to the device
         backend.barrier()()
         started = perf_counter()
         for sample in range(samples):
@@ -492,7 +508,7 @@ class XcclPlan:
         backend.wait()
         host = (perf_counter() - started) / (samples * batch)
         seconds = [device.seconds(begin, end) / batch for begin, end in zip(begins, ends, strict=True)]
-        last = ((graph or samples * batch) - 1) % len(self._enqueues)
+        last = ((batch if graph else samples * batch) - 1) % len(self._enqueues)
         import numpy as np
 
         return Timed(np.array(seconds), batch, host, "graph" if graph else "events", last)
@@ -537,10 +553,7 @@ def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
         firsts = {seat["vendor"]: rank for rank, seat in reversed(list(enumerate(seats)))}
         ranks = ", ".join(f"rank {rank} has {vendor}'s" for vendor, rank in firsts.items())
         return f"one communicator takes devices of one vendor, and {ranks}: launch each vendor's ranks by themselves"
-    owners: dict[tuple[Any, str], list[int]] = {}
-    for rank, seat in enumerate(seats):
-        owners.setdefault((seat["node"], seat["uuid"] or seat["bus"]), []).append(rank)
-    shared = next((ranks for ranks in owners.values() if len(ranks) > 1), None)
+    shared = next((ranks for ranks in _owners(seats).values() if len(ranks) > 1), None)
     if shared and not settings.share_devices:
         seat = seats[shared[0]]
         there = [other for other in seats if other["node"] == seat["node"]]
@@ -552,6 +565,14 @@ def faults(seats: Sequence[Mapping[str, Any]], settings: Settings) -> str:
             "node, show each its device (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), or allow it (--share-devices)"
         )
     return ""
+
+
+def _owners(seats: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, str], list[int]]:
+    """Return the ranks of each device."""
+    owners: dict[tuple[Any, str], list[int]] = {}
+    for rank, seat in enumerate(seats):
+        owners.setdefault((seat["node"], seat["uuid"] or seat["bus"]), []).append(rank)
+    return owners
 
 
 def chosen_already(environment: Mapping[str, str]) -> str:

@@ -129,11 +129,14 @@ MOST_SAMPLES = 20  # batches of a visit that a device's clock times
 
 
 def batching(method: str, iterations: int, graph: int) -> tuple[int, int]:
-    """Return how many collectives a device's sample holds, and how many samples `iterations` make: alike on all ranks.
+    """Return how many collectives a device's sample holds, and how many samples there are: alike on all ranks.
 
-    A batch is what a graph holds, or with a barrier before each collective, one.
+    `graph` launches of a graph are as many samples, and each holds all `iterations`, as in nccl-tests. Without one, a
+    sample is a share of the iterations, or with a barrier before each collective, one.
     """
-    batch = graph or (1 if method == "barrier" else max(1, iterations // MOST_SAMPLES))
+    if graph:
+        return iterations, graph
+    batch = 1 if method == "barrier" else max(1, iterations // MOST_SAMPLES)
     return batch, max(1, iterations // batch)
 
 
@@ -172,6 +175,8 @@ class Backend(Protocol):
     buffers: Sequence[str]  # the kinds of memory it communicates from, the default first
     protocols: Sequence[str]  # what --proto may name; empty where there are none
     averages: bool  # it has `avg` of its own; else it sums, then scales
+    graphs: bool  # what it enqueues on a device can be captured and replayed (-G)
+    choice_is_costly: bool  # an algorithm is chosen by making a communicator: cells of one are best visited together
     on_device: bool  # time is the device's, by DevicePlan.timed; else the host's, over Plan.runs or Plan.native
 
     @staticmethod
@@ -188,7 +193,10 @@ class Backend(Protocol):
         """Make the first communicator; raise UsageError on all ranks where that cannot be."""
 
     def devices(self) -> list[str]:
-        """Return, on rank 0, a line for each rank's device, none where there are none."""
+        """Return, on rank 0, a line for each rank's device and for what is turned off; none where there are none."""
+
+    def allowance(self) -> int | None:
+        """Return the bytes of its device's memory that this rank may have, None where it is the host's."""
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return what can be chosen for `collective`, `auto` first."""
@@ -239,6 +247,8 @@ class OnHost:
     buffers: Sequence[str] = (HOST,)
     protocols: Sequence[str] = ()
     averages = False
+    graphs = False
+    choice_is_costly = False
     on_device = False
 
     def join(self, world: World, settings: Settings = DEFAULTS) -> Backend:
@@ -253,6 +263,10 @@ class OnHost:
     def devices(self) -> list[str]:
         """A host has none."""
         return []
+
+    def allowance(self) -> int | None:
+        """Return None: it is the host's."""
+        return None
 
     def staging(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return `array`: it is the host's."""

@@ -14,6 +14,7 @@ class Backend(Xccl):
 
     name = "rccl"
     vendor = AMD
+    graphs = False  # CuPy captures none on ROCm
     side_paths: ClassVar[Mapping[str, str]] = {
         "RCCL_DDA_ENABLE": "0",
         "RCCL_DIRECT_ALLGATHER_DISABLE": "1",

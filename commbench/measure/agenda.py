@@ -1,7 +1,8 @@
 """Which cell is visited next, and for how long: what rank 0 decides and the other ranks follow.
 
-First one short pass over all cells, `auto` first, each from small to large; then rounds that refine: blocks of one
-algorithm in shuffled order, their cells shuffled inside. A cell is done when its interval over rounds is narrow
+First one short pass over all cells, `auto` first, each from small to large (where choosing an algorithm is costly, one
+algorithm after another); then rounds that refine: blocks of one algorithm in shuffled order, their cells shuffled
+inside. A cell is done when its interval over rounds is narrow
 enough, when it had its rounds or its seconds, or when the budget is spent.
 """
 
@@ -28,8 +29,19 @@ FIRST_PASS_SHARE, AUTO_SHARE = 0.7, 0.4  # of the budget: until the first pass e
 class Agenda:
     """The order of visits of one launch, from the journal as it grows; only rank 0 has one."""
 
-    def __init__(self, cells: list[Cell], together: Mapping[int, list[int]], journal: Journal, effort: Effort) -> None:
-        """`together` names, under the first of them, the cells that are visited at once (see cell.batches)."""
+    def __init__(
+        self,
+        cells: list[Cell],
+        together: Mapping[int, list[int]],
+        journal: Journal,
+        effort: Effort,
+        by_algorithm: bool = False,
+    ) -> None:
+        """`together` names, under the first of them, the cells that are visited at once (see cell.batches).
+
+        `by_algorithm`: the first pass goes through the sizes of one algorithm before it turns to the next.
+        """
+        self._by_algorithm = by_algorithm
         self._cells, self._together, self._journal, self._effort = cells, together, journal, effort
         self._begin = perf_counter()
         self._switching = 0.0  # seconds that are no part of the budget
@@ -86,7 +98,7 @@ class Agenda:
         good = [visit for visit in visits if visit["status"] == OK]
         if len(good) >= self._effort.rounds:
             return False
-        seconds = sum(visit.get("seconds", 0.0) for visit in visits)
+        seconds = sum(map(_seconds, visits))
         if self._effort.max_seconds and seconds >= self._effort.max_seconds:
             return False
         return self._effort.iterations is not None or not precise(good, self._effort.precision)
@@ -125,7 +137,7 @@ class Agenda:
         """Keep what a cell's first visit took, where it went well."""
         visits, cell = self._journal.visits[index], self._cells[index]
         if visits and visits[0]["status"] == OK:
-            insort(self._first_seconds.setdefault(_kin(cell), []), (cell.size, visits[0]["seconds"]))
+            insort(self._first_seconds.setdefault(_kin(cell), []), (cell.size, _seconds(visits[0])))
 
     def _missing(self, visits: list[dict[str, Any]]) -> bool:
         """Whether a cell still needs its first good visit: what an earlier session could not do is tried again."""
@@ -135,7 +147,8 @@ class Agenda:
 
     def _first_key(self, index: int) -> tuple[Any, ...]:
         cell = self._cells[index]
-        return (cell.algorithm != AUTO, cell.size, index)
+        block = self._algorithms.index((cell.algorithm, cell.protocol)) if self._by_algorithm else 0
+        return (cell.algorithm != AUTO, block, cell.size, index)
 
     def _shuffled(self, left: list[int]) -> list[int]:
         """Return `left` in blocks of one algorithm and protocol, blocks and their cells shuffled."""
@@ -195,6 +208,11 @@ def precise(visits: list[dict[str, Any]], precision: float) -> bool:
     interval = median_interval(medians)
     middle = median(medians)
     return interval is not None and max(middle - interval[0], interval[1] - middle) <= precision * middle
+
+
+def _seconds(visit: dict[str, Any]) -> float:
+    """Return what a visit took, but for choosing its algorithm, which may take seconds and tells nothing of a cell."""
+    return max(1e-6, float(visit.get("seconds", 0.0)) - float(visit.get("switch_us", 0.0)) / 1e6)
 
 
 def _kin(cell: Cell) -> tuple[Any, ...]:

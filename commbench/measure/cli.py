@@ -87,7 +87,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add(
         "--method",
         choices=METHODS,
-        help="a barrier before each, back to back, or at an agreed instant (default barrier)",
+        help="a barrier before each, back to back, or at an agreed instant (default barrier; loop on devices)",
     )
     add(
         "-n",
@@ -95,7 +95,12 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         metavar="N",
         help="iterations of a visit, fixed; turns --precision and the budget off (default: as time allows)",
     )
-    add("-G", "--cudagraph", metavar="N", help="on devices, replay a captured graph of N iterations (default 0; none)")
+    add(
+        "-G",
+        "--cudagraph",
+        metavar="N",
+        help="on devices, launch a graph of the -n iterations N times (default 0; none)",
+    )
     add("-w", "--warmup_iters", metavar="N", help="warm-up iterations of a cell's first visit (default 1)")
     add(
         "-a",
@@ -191,6 +196,8 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
     }
     if raw.method == "clock" and "average" in given:
         raise UsageError("-a and --method clock exclude each other: its time is from first entry to last exit, of all")
+    if plan["graph"] and not iterations and not raw.resume:
+        raise UsageError("-G launches a graph that holds the iterations of -n: give -n too")
     timeout = parse_number(raw.timeout, "-T", least=1)
     if raw.out == "":
         raise UsageError("--out names a folder, not ''")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from commbench.backends.base import Backend
+from commbench.backends.base import AUTO, Backend
 from commbench.backends.world import World
 from commbench.errors import ResultsError, UsageError
 from commbench.measure import groups as grouping
@@ -56,7 +56,7 @@ def begin(launch: Launch, out: str | None) -> Journal:
     """Resolve the plan of a new run and open its folder: `out`, or a new one by time and name."""
     asked, backend, collective = launch.asked, launch.backend, launch.collective
     method = asked["method"] or backend.method
-    _check_method(method, launch.world)
+    _check_method(method, asked["graph"], launch)
     rounds = asked["rounds"] or (FEW_ROUNDS if launch.site["crowded"] else ROUNDS)
     groups = _groups(asked, [Seat(**seat) for seat in launch.site["seats"]])
     machine, now = manifest.machine(), session(launch.words, launch.site)
@@ -91,7 +91,7 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     check_plan(journal, launch.collective)
     launch.backend.algorithms(launch.collective)  # refuses settings that choose the algorithm already
     plan = journal.manifest["plan"]
-    _check_method(plan["facts"]["method"], launch.world)
+    _check_method(plan["facts"]["method"], plan["effort"].get("graph", 0), launch)
     here = facts(launch.collective.name, launch.backend, launch.world, plan["facts"]["method"])
     check_same(journal.folder, plan["facts"], here, SAME)
     for name, kept in plan["facts"]["groups"].items():
@@ -106,9 +106,28 @@ def take_up(launch: Launch, out: str | None) -> Journal:
     return journal
 
 
-def _check_method(method: str, world: World) -> None:
+def forced_before(out: str, otherwise: bool) -> bool:
+    """Return whether the plan in `out` has algorithms other than `auto`; `otherwise` where there is none to read."""
+    import json
+
+    try:
+        plan = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))["plan"]
+        return bool(plan["asked"]["algorithms"] != [AUTO])
+    except (OSError, ValueError, KeyError, TypeError):  # `take_up` says what is wrong with it
+        return otherwise
+
+
+def _check_method(method: str, graph: int, launch: Launch) -> None:
+    backend = launch.backend
     if method == "clock":
-        world.need_mpi("--method clock")
+        if backend.on_device:
+            raise UsageError(
+                f"--method clock is timed by the host, and what {backend.name} enqueues by its device: take loop or "
+                "barrier"
+            )
+        launch.world.need_mpi("--method clock")
+    if graph and not backend.graphs:
+        raise UsageError(f"-G launches a graph that a device captured, and {backend.name} has none here: leave it out")
 
 
 def check_plan(journal: Journal, collective: Collective) -> None:

@@ -67,7 +67,8 @@ class Lead:
         if sweep.trouble:
             screen.note(f"{sweep.trouble}: timing by the plain loop, a microsecond slower a call")
         try:
-            _lead(sweep, cells, Agenda(cells, together, self._journal, effort), self._journal, self._options)
+            agenda = Agenda(cells, together, self._journal, effort, self._backend.choice_is_costly)
+            _lead(sweep, cells, agenda, self._journal, self._options)
         except DiskError as error:
             print(f"commbench {self._collective.name}: error: {error}", file=sys.stderr, flush=True)
             return EXIT_FAILED

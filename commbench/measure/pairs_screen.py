@@ -137,7 +137,7 @@ def _of_halving(halving: Halving, journal: Journal) -> str:
         return "the search is not at its end"
     if not verdict.places:
         rounds = plan["effort"]["rounds"]
-        return f"no half was steadily slower over {rounds} rounds: no single node or rank shows (more --rounds tell more)"
+        return f"no half was steadily slower over {rounds} rounds: no single node or rank shows (--rounds)"
     names = [plan["names"][place] for place in verdict.places]
     if len(names) > 1:
         return f"the search ends at {', '.join(names)}: one half of them is as slow as the other"

@@ -138,11 +138,14 @@ def build(
     return cells, list(notes)
 
 
-def memory(call: Call, backend: Backend, n: int) -> int:
-    """Return the bytes that a rank needs for `call` at most: its slots, and the size again for the library's copy."""
+def memory(call: Call, backend: Backend, n: int, kinds: int = 1) -> int:
+    """Return the bytes that a rank needs for `call` at most: its slots, in memory of so many kinds, and the size again.
+
+    That is for the library's copy, or the host's of what lies on a device.
+    """
     ranks = {call.root, (call.root + 1) % n}
     arenas = max(sum(layout(backend, call, rank, n).nbytes) for rank in ranks)
-    return arenas + call.collective.size_blocks(n) * call.count * call.itemsize
+    return kinds * arenas + call.collective.size_blocks(n) * call.count * call.itemsize
 
 
 def _grid(
@@ -170,6 +173,7 @@ def _fitting_size(
     """Return the largest size of the default range that fits, None where all do; refuse a given one beyond memory."""
     itemsize = max(DTYPES[dtype].itemsize for dtype in request.dtypes)
     redop = request.redops[0] if collective.reduces else None
+    kinds = 1 if request.buffers is None else len(request.buffers or backend.buffers)  # each has arenas of its own
 
     def need(size: int) -> int:
         count = max(1, size // (itemsize * collective.size_blocks(n)))
@@ -177,7 +181,7 @@ def _fitting_size(
         call = Call(
             collective, algorithm, request.dtypes[0], itemsize, redop, count, request.root % n, request.inplace[0]
         )
-        return memory(call, backend, n)
+        return memory(call, backend, n, kinds)
 
     if allowance is None:
         return None

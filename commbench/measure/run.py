@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from commbench.backends.base import AUTO, Backend, Reach, Settings, default, find, reachable
@@ -22,7 +23,8 @@ from commbench.results.status import TIMEOUT
 def run(world: World, watchdog: Watchdog, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
     name, why = _choose(options.backend, world)
-    backend = _open(name, world, options.settings)
+    settings = _settings(world, options)
+    backend = _open(name, world, settings)
     teams: dict[str, Team] = {}
     lead = None
     if world.rank == 0:
@@ -30,13 +32,13 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
 
         lead = Lead(world, backend, collective, options, words)
     try:
-        place = site(world)
+        place = site(world, backend.allowance())
         plan = on_rank_0(world, lambda: lead.prepare(place) if lead else {})
         cells, effort = [Cell(**cell) for cell in plan["cells"]], Effort(**plan["effort"])
         groups = [Group(name, tuple(ranks)) for name, ranks in plan["groups"].items()]
         together = batches(cells, effort.concurrent)
         watchdog.tell(Guide(collective, cells, groups, teams, plan["folder"], plan["session"]))
-        _join(teams, world, backend, options.settings, groups)
+        _join(teams, world, backend, settings, groups)
         if lead is not None:
             lead.say_first(f"{name}: {why}")
         watchdog.begin(SETUP)  # anew: taking memory, connecting and compiling have their own time
@@ -62,6 +64,18 @@ def run(world: World, watchdog: Watchdog, collective: Collective, options: Optio
             lead.close()
     _close(teams, backend)
     return code
+
+
+def _settings(world: World, options: Options) -> Settings:
+    """Return what the library is opened with: on --resume, algorithms are forced if the run's own plan has some."""
+    if not options.resume:
+        return options.settings
+    forced = options.settings.forced
+    if world.rank == 0:
+        from commbench.measure.folder import forced_before
+
+        forced = forced_before(options.out or "", forced)
+    return replace(options.settings, forced=bool(world.command((forced,))[0]))
 
 
 def _close(teams: Mapping[str, Team], backend: Backend) -> None:

@@ -33,14 +33,15 @@ def leaf_of_this_node(environment: Mapping[str, str] = os.environ) -> str:
     return switches[-1] if switches else ""
 
 
-def site(world: World) -> dict[str, Any]:
+def site(world: World, of_device: int | None = None) -> dict[str, Any]:
     """Return, on rank 0, the ranks' seats and CPUs, this node's cores, and the memory of the fullest node.
 
     Empty elsewhere. `allowance` is the bytes that each rank may have if all take part, `memory` what a node has.
+    `of_device` is what this rank may have of its device: what it has there it has on the host too, for a while.
     """
     available = memory_available() if world.node_rank == 0 else None
     share, whole = (_NO_LIMIT, _NO_LIMIT) if available is None else (available // world.node_size, available)
-    lowest = world.largest(-share, -whole)
+    lowest = world.largest(-(share if of_device is None else min(share, of_device)), -whole)
     seat = f"{os.uname().nodename}/{world.node}/{world.node_rank}/{leaf_of_this_node()}/{affinity()}/{_machine()}"
     told = world.gather_text(seat)
     if told is None:

@@ -257,7 +257,15 @@ class Visit:
         return times[good] if enough else times
 
     def _run_as_timed(self, plan: Plan) -> None:
-        """Carry the collective out once on the first slot, by the very loop that was timed."""
+        """Carry the collective out on the first slot, by the very loop that was timed.
+
+        Once, but for a graph out of place, which is replayed whole.
+        """
+        if self._backend.on_device:
+            graph = min(1, self._effort.graph)
+            iterations = self._effort.iterations if graph and not self._layout.shared else None
+            cast(DevicePlan, plan).timed(self._effort.method, iterations or 1, graph)
+            return
         native = plan.native() if self._compile_loop else None
         if native is None:
             plan.runs[0]()

@@ -158,7 +158,7 @@ class Watchdog:
         limit = max(self._timeout, SETUP_SECONDS) if cell == SETUP else self._timeout
         places = {rank: stands.place for rank, stands in reports.items()}
         reason = f"no progress in {limit:g} s: {culprits(places, concerned)}"
-        text = f"commbench: timeout (-T {self._timeout:g}) {where}: {reason}{launch().own_code(EXIT_TIMEOUT)}; what was measured is kept, and --resume goes on\n"
+        text = f"commbench: timeout (-T {self._timeout:g}) {where}: {reason}{launch().own_code(EXIT_TIMEOUT)}\n"
         with suppress(Exception):  # whatever the disk says
             if known:
                 known.record(cell, number, reason)

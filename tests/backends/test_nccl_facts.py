@@ -183,11 +183,22 @@ def test_rows_name_what_is_meant_and_nothing_that_begins_alike(algorithm: str, p
 
 
 def test_older_libraries_are_told_by_variables() -> None:
-    assert facts.environment("AllReduce", "auto", None) == {}
-    assert facts.environment("AllReduce", "tree", None) == {"NCCL_ALGO": "tree"}
-    assert facts.environment("AllReduce", "nvls_tree", "simple") == {"NCCL_ALGO": "nvlstree", "NCCL_PROTO": "simple"}
-    assert facts.environment("AllGather", "auto", "ll128") == {"NCCL_PROTO": "ll128"}
-    assert facts.environment("AlltoAll", "ring", "ll") == {}
+    old = 22304
+    assert facts.environment(old, "AllReduce", "auto", None) == {}
+    assert facts.environment(old, "AllReduce", "tree", None) == {"NCCL_ALGO": "tree"}
+    both = {"NCCL_ALGO": "nvlstree", "NCCL_PROTO": "simple"}
+    assert facts.environment(old, "AllReduce", "nvls_tree", "simple") == both
+    assert facts.environment(old, "AllGather", "auto", "ll128") == {"NCCL_PROTO": "ll128"}
+    assert facts.environment(old, "AlltoAll", "ring", "ll") == {}
+
+
+def test_from_2_24_on_an_algorithm_is_chosen_for_one_function_so_that_a_barrier_keeps_its_own() -> None:
+    assert facts.environment(22304, "AllGather", "pat", None) == {"NCCL_ALGO": "pat"}
+    assert facts.environment(22400, "AllGather", "pat", None) == {"NCCL_ALGO": "allgather:pat"}
+    assert facts.environment(22707, "ReduceScatter", "ring", "ll") == {
+        "NCCL_ALGO": "reducescatter:ring",
+        "NCCL_PROTO": "ll",
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from commbench.backends import _xccl
+from commbench.backends import _xccl, rccl
 from commbench.backends._device import Identity
 from commbench.backends._nccl_bindings import INVALID_ARGUMENT, INVALID_USAGE, Failure, Library
-from commbench.backends.base import DEFAULTS, DEVICE_BUFFERS, Algorithm, Call, Settings, batching
+from commbench.backends.base import DEFAULTS, DEVICE_BUFFERS, Algorithm, Call, Selection, Settings, batching
 from commbench.errors import Rejected, UsageError
 from tests.numpy_collectives import COLLECTIVES
 
@@ -128,11 +128,10 @@ def test_a_named_file_is_read_instead_of_the_one_at_home(home: Path, tmp_path: P
 class Opening(_xccl.Xccl):
     name, vendor = "nccl", "NVIDIA"
     count = classmethod(lambda cls: (1, ""))
-    device = staticmethod(
-        lambda index: cast(
-            Any, SimpleNamespace(identity=Identity("NVIDIA", "H200", index, "0000:00:00.0", "uuid", None))
-        )
-    )
+
+    @staticmethod
+    def device(index: int) -> Any:
+        return SimpleNamespace(identity=Identity("NVIDIA", "H200", index, "0000:00:00.0", "uuid", None))
 
 
 def opened_by_a_rank(told: str) -> str:
@@ -223,12 +222,11 @@ def test_out_of_place_there_are_two_buffers(name: str) -> None:
 # Batches
 
 
-def test_a_sample_is_a_twentieth_of_the_iterations_a_graph_or_with_a_barrier_one() -> None:
+def test_a_sample_is_a_twentieth_of_the_iterations_or_a_launch_of_a_graph_or_with_a_barrier_one() -> None:
     assert batching("loop", 1000, 0) == (50, 20)
     assert batching("loop", 7, 0) == (1, 7)
     assert batching("barrier", 1000, 0) == (1, 1000)
-    assert batching("loop", 100, 20) == batching("barrier", 100, 20) == (20, 5)
-    assert batching("loop", 5, 20) == (20, 1)  # a graph is not cut
+    assert batching("loop", 100, 20) == batching("barrier", 100, 20) == (100, 20)  # a graph holds all, as nccl-tests'
 
 
 # Refusals
@@ -337,6 +335,33 @@ def test_a_plan_ends_with_its_communicator() -> None:
     backend.recover(failed=True)
     with pytest.raises(RuntimeError, match="that one is gone"):
         plan.runs[0]()
+
+
+def test_a_new_communicator_is_looked_at_anew() -> None:
+    backend = Opened()
+    backend._seen[call("allreduce")] = Selection("ring", "seen before")
+    backend.recover(failed=True)
+    assert backend._seen == {}
+
+
+def test_what_is_turned_off_is_said_for_auto_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rocm(Opened):
+        side_paths = rccl.Backend.side_paths
+
+    for name, value in Rocm.side_paths.items():
+        monkeypatch.setenv(name, value)
+    backend = Rocm()
+    backend._forced = True
+    *ranks, said = backend.devices()
+    assert len(ranks) == 2 and "for auto too: RCCL_DDA_ENABLE=0" in said
+    backend._forced = False
+    assert len(backend.devices()) == 2
+
+
+def test_ranks_of_one_device_share_what_is_free_there() -> None:
+    backend = Opened()
+    backend._device.free, backend._sharing = (lambda: 900), 3
+    assert backend.allowance() == 300
 
 
 def failing(code: int, algorithm: Algorithm) -> None:

@@ -205,6 +205,29 @@ def test_a_visit_foreseen_to_take_longer_than_a_cell_may_is_not_begun(clock: Clo
     )
 
 
+def test_choosing_the_algorithm_is_no_part_of_a_cells_time(clock: Clock) -> None:
+    cells = [cell("ring", size) for size in (1000, 10_000, 100_000)]
+    journal = FakeJournal(3)
+    agenda = make(cells, journal, budget=1e6, max_seconds=5.0, rounds=3)
+    for index, _ in agenda.steps():
+        journal.append(visit(cell=index, seconds=60.1, switch_us=60e6))
+    assert [len(one) for one in journal.visits.values()] == [3, 3, 3]
+    assert {one["status"] for visits in journal.visits.values() for one in visits} == {"ok"}
+
+
+def test_where_a_choice_is_costly_the_first_pass_makes_each_once(clock: Clock) -> None:
+    journal = FakeJournal(len(CELLS))
+    plan, asked = planned(*CELLS), effort(rounds=1)
+    agenda = Agenda(plan, batches(plan, False), cast(Journal, journal), asked, by_algorithm=True)
+    visited = names(carry_out(agenda, journal, clock))
+    assert visited[0][0] == "auto" and len(visited) == len(CELLS)
+    blocks = [algorithm for algorithm, _ in groupby(visited, key=lambda one: one[0])]
+    assert len(blocks) == len(set(blocks)) > 1
+    for algorithm in blocks:
+        sizes = [size for name, size in visited if name == algorithm]
+        assert sizes == sorted(sizes)
+
+
 def test_another_algorithm_or_data_type_tells_nothing_of_a_cells_time(clock: Clock) -> None:
     cells = [cell("auto", 8), cell("auto", 64, dtype="int8"), cell("ring", 64), cell("auto", 64, inplace=True)]
     journal = FakeJournal(4)

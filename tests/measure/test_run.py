@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from commbench.backends.base import Reach
+from commbench.backends.base import Reach, Settings
 from commbench.errors import UsageError
 from commbench.measure import folder, lead, pairs, run
 from commbench.measure.watchdog import SETUP
@@ -42,6 +43,9 @@ class Closing:
 
     def open(self, *anything: Any) -> None:
         """Nothing to open."""
+
+    def allowance(self) -> None:
+        """Memory is the host's."""
 
     def close(self) -> None:
         self.closed += 1
@@ -76,6 +80,16 @@ def test_what_a_group_alone_knows_ends_all_ranks_after_every_group_had_its_turn(
         run._together(world, [])
 
 
+@pytest.mark.parametrize(("algorithms", "forced"), [(["auto"], False), ([], True), (["ring"], True)])
+def test_a_resumed_run_is_opened_as_its_own_plan_has_it(tmp_path: Path, algorithms: list[str], forced: bool) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"plan": {"asked": {"algorithms": algorithms}}}))
+    world = cast(Any, SimpleNamespace(rank=0, command=lambda numbers: numbers))
+    options = cast(Any, SimpleNamespace(resume=True, out=str(tmp_path), settings=Settings(forced=not forced)))
+    assert run._settings(world, options) == Settings(forced=forced)
+    (tmp_path / "manifest.json").write_text("{")
+    assert run._settings(world, options) == Settings(forced=not forced)  # what is wrong with it, is said later
+
+
 def run_a_sweep(options: Any) -> int:
     return run.run(cast(Any, Pair()), cast(Any, None), COLLECTIVES["allreduce"], options, [])
 
@@ -96,10 +110,10 @@ def test_libraries_are_closed_together_or_not_at_all(
 
     monkeypatch.setattr(module, "find", lambda name: lambda: library, raising=False)
     monkeypatch.setattr(module, "_open", lambda *anything: library, raising=False)
-    monkeypatch.setattr(module, "site", lambda world: {})
+    monkeypatch.setattr(module, "site", lambda *anything: {})
     monkeypatch.setattr(module, "on_rank_0", fail)
     with pytest.raises(type(error)):
-        work(SimpleNamespace(backend="mpi", settings=None, out=None))
+        work(SimpleNamespace(backend="mpi", settings=None, out=None, resume=False))
     assert library.closed == closed
 
 
@@ -118,10 +132,10 @@ def test_taking_memory_and_compiling_have_their_own_time(monkeypatch: pytest.Mon
 
     plan = {"cells": [], "effort": asdict(effort()), "groups": {}, "folder": ".", "session": 0, "crowded": False}
     monkeypatch.setattr(run, "_open", lambda *anything: Closing())
-    monkeypatch.setattr(run, "site", lambda world: {})
+    monkeypatch.setattr(run, "site", lambda *anything: {})
     monkeypatch.setattr(run, "on_rank_0", lambda world, work: plan)
     monkeypatch.setattr(run, "Sweep", sweep)
-    options = cast(Any, SimpleNamespace(backend="mpi", settings=None))
+    options = cast(Any, SimpleNamespace(backend="mpi", settings=None, resume=False))
     with pytest.raises(UsageError, match="far enough"):
         run.run(cast(Any, Pair()), cast(Any, Told()), COLLECTIVES["allreduce"], options, [])
     assert events == [SETUP, "sweep"]

@@ -52,7 +52,7 @@ struct ncclComm {
   int registered;
   int nonblocking;
   int pending;           /* of one that does not block: until the next look at its state */
-  unsigned allowed;      /* rows that NCCL_ALGO and NCCL_PROTO left, for every function */
+  unsigned allowed[8];   /* rows that NCCL_ALGO and NCCL_PROTO left, by function */
   char algo[256], proto[256]; /* as they were set */
 };
 
@@ -145,17 +145,23 @@ static void logTuned(ncclComm_t comm, int function, size_t count, int size, int 
 
 /* ---- which row runs ---- */
 
-/* Keep in *allowed the rows whose algorithm (or protocol) a list names: A,B or ^A,B, and F:A for one function. The
- * functions are not kept apart: a communicator of the tests forces one. */
+/* Keep in `allowed` the rows whose algorithm (or protocol) a list names: A,B or ^A,B, and F:A for one function. */
 static ncclResult_t restrictRows(const char* list, const char* const* tokens, int n, int protocols, unsigned* allowed) {
   char copy[256], *entries = NULL, *first = NULL;
+  unsigned masks[Functions];
   snprintf(copy, sizeof copy, "%s", list);
-  unsigned named = 0;
-  int inverted = 0;
+  for (int function = 0; function < Functions; function++) masks[function] = ALL;
   for (char* entry = strtok_r(copy, ";", &entries); entry; entry = strtok_r(NULL, ";", &entries)) {
     char *colon = strchr(entry, ':'), *items = NULL, *names = colon ? colon + 1 : entry;
     if (!colon && first) return refuse(ncclInvalidUsage, "All entries except the first must have a prefix: \"%s\"", list);
     first = entry;
+    unsigned named = 0;
+    int inverted = 0, only = -1;
+    if (colon) {
+      *colon = 0;
+      for (only = 0; only < Functions && strcasecmp(entry, functionNames[only]); only++);
+      if (only == Functions) return refuse(ncclInvalidUsage, "Unrecognized prefix token \"%s\" when parsing \"%s\"", entry, list);
+    }
     if (*names == '^') inverted = 1, names++;
     for (char* name = strtok_r(names, ",", &items); name; name = strtok_r(NULL, ",", &items)) {
       int token = 0;
@@ -164,8 +170,10 @@ static ncclResult_t restrictRows(const char* list, const char* const* tokens, in
       for (int row = 0; row < LEN(rows); row++)
         if ((protocols ? rows[row].protocol : rows[row].algorithm) == token) named |= 1u << row;
     }
+    for (int function = 0; function < Functions; function++)
+      if (only < 0 || only == function) masks[function] = inverted ? ~named : named;
   }
-  *allowed &= inverted ? ~named : named;
+  for (int function = 0; function < Functions; function++) allowed[function] &= masks[function];
   return ncclSuccess;
 }
 
@@ -194,7 +202,7 @@ static unsigned selected(const char* selection) {
 
 static ncclResult_t choose(ncclComm_t comm, int function, size_t bytes, ncclDataType_t type,
                            const ncclCollConfig_t* config, int* row) {
-  unsigned wanted = comm->allowed;
+  unsigned wanted = comm->allowed[function];
   const char* selection = NULL;
 #ifndef OLD
   if (config) {
@@ -612,13 +620,13 @@ static ncclResult_t initRank(ncclComm_t* comm, int n, ncclUniqueId id, int rank,
   if (blocking) nonblocking = !strcmp(blocking, "0");
   ncclComm_t made = calloc(1, sizeof *made);
   made->rank = rank, made->size = n, made->nonblocking = made->pending = nonblocking;
-  made->allowed = ALL;
+  for (int function = 0; function < Functions; function++) made->allowed[function] = ALL;
   memcpy(&meeting, &id, sizeof meeting);
   made->mpi = meet(meeting, n, rank); /* even where the settings are refused, as all ranks do */
   if (n > 1) {
     ncclResult_t result = ncclSuccess;
-    if (algo) result = restrictRows(algo, algorithmTokens, LEN(algorithmTokens), 0, &made->allowed);
-    if (proto && !result) result = restrictRows(proto, protocolNames, LEN(protocolNames), 1, &made->allowed);
+    if (algo) result = restrictRows(algo, algorithmTokens, LEN(algorithmTokens), 0, made->allowed);
+    if (proto && !result) result = restrictRows(proto, protocolNames, LEN(protocolNames), 1, made->allowed);
     if (result) {
       MPI_Comm_free(&made->mpi);
       free(made);

@@ -34,7 +34,12 @@ class HostDevice:
         self.identity = Identity(vendor, "host memory", index, bus, f"uuid-{index}", (9, 0))
         self._capturing: list[Callable[[], None]] | None = None
 
+    def free(self) -> int:
+        return int(os.environ.get("FAKE_NCCL_MEMORY", 1 << 40))
+
     def allocate(self, nbytes: int) -> Array:
+        if nbytes > self.free():
+            raise MemoryError(f"no {nbytes} bytes on the device")
         return np.zeros(nbytes, np.uint8)
 
     def wrap(self, address: int, nbytes: int) -> Array:
@@ -62,8 +67,11 @@ class HostDevice:
         return end - begin
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return the work itself: the fake library has no streams that could hold it back."""
-        return work
+        """Return the work itself: the fake library has no streams that could hold it back.
+
+        FAKE_NCCL_GRAPH=lost: what was captured does nothing.
+        """
+        return (lambda: None) if os.environ.get("FAKE_NCCL_GRAPH") == "lost" else work
 
 
 def _busy(stream: int) -> bool:

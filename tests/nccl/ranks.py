@@ -180,7 +180,8 @@ def choices(lib: Library) -> dict[str, Any]:
 def variables(lib: Library) -> dict[str, Any]:
     """NCCL_ALGO and NCCL_PROTO while a communicator is made."""
     found: dict[str, Any] = {}
-    for algo, proto in (("ring", "simple"), ("tree", ""), ("nvls", ""), ("^nvls", "ll"), ("warp", ""), ("", "LL128")):
+    algorithms = [("ring", "simple"), ("tree", ""), ("nvls", ""), ("^nvls", "ll"), ("warp", ""), ("", "LL128")]
+    for algo, proto in (*algorithms, ("pat", ""), ("allgather:pat", "")):
         with environment(NCCL_ALGO=algo, NCCL_PROTO=proto):
             try:
                 ready = Ready(lib)

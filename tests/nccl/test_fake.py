@@ -83,6 +83,8 @@ def test_a_communicator_takes_its_algorithm_from_the_environment(old_fake: Path)
         assert "No algorithm/protocol available for function AllGather" in gather[1]
         assert "NCCL_ALGO was set to tree." in gather[1]
         assert found["nvls/"][0][0] == 5
+        assert [bool(refused) for refused in found["pat/"]] == [True, True]
+        assert [bool(refused) for refused in found["allgather:pat/"]] == [False, True]  # not on this machine
         assert found["warp/"][:2] == ["init", 5] and 'Unrecognized element token "warp"' in found["warp/"][2]
 
 

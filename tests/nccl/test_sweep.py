@@ -157,7 +157,7 @@ def test_what_a_choice_of_the_librarys_own_was_refused_is_a_failure(new: Path) -
     assert run.code == 1 and run.records[0]["status"] == "failed"
 
 
-@pytest.mark.parametrize("at", ["1", "2", "4", "7"])  # witness, warm-up, timed loop, last check
+@pytest.mark.parametrize("at", ["1", "2", "4", "8"])  # witness, warm-up, timed loop, last check
 def test_a_lost_communicator_is_not_used_again_and_the_next_cell_has_a_new_one(new: Path, at: str) -> None:
     options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "auto")
     run = Run(new, 1, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT=at)
@@ -171,7 +171,7 @@ def test_ranks_stay_in_step_where_one_lost_the_communicator_in_the_last_call(
 ) -> None:
     options = ("-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "--algo", "ring", "-T", "20")
     library = request.getfixturevalue(which)
-    run = Run(library, 2, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT="7", FAKE_NCCL_DEVICE_RANK="1")
+    run = Run(library, 2, "allreduce", *options, FAKE_NCCL_LATE_ERROR_AT="8", FAKE_NCCL_DEVICE_RANK="1")
     assert run.code == 1, run.err
     assert [r["status"] for r in run.records] == ["failed", "ok"]
     assert "rank 1: NCCL" in run.err
@@ -194,11 +194,24 @@ def test_a_call_that_hangs_ends_the_job_with_124_and_names_the_cell(new: Path, r
 
 
 def test_kinds_of_memory_and_graphs_are_measured_beside_one_another(new: Path) -> None:
-    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--algo", "auto", "--buffer", "all", "-G", "4", "-n", "20")
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--algo", "auto", "--buffer", "all", "-G", "5", "-n", "20")
     assert run.code == 0, run.err
     assert {r["buffer"]: (r["status"], r["loop"], r["batch"], r["iterations"]) for r in run.records} == dict.fromkeys(
-        ("plain", "registered", "symmetric"), ("ok", "graph", 4, 5)
+        ("plain", "registered", "symmetric"), ("ok", "graph", 20, 5)
     )
+
+
+@pytest.mark.parametrize("door", ["allreduce", "reducescatter"])  # in place, a second run would add to the first
+def test_the_answer_of_a_graph_is_checked(new: Path, door: str) -> None:
+    options = ("-b", "1K", "-e", "1K", "--algo", "auto", "-G", "2", "-n", "12", "--inplace", "both")
+    assert {r["status"] for r in Run(new, 2, door, *options).records} == {"ok"}
+    lost = Run(new, 2, door, *options, FAKE_NCCL_GRAPH="lost")
+    assert lost.code == 1 and {r["status"] for r in lost.records} == {"wrong"}
+
+
+def test_the_common_clock_is_not_for_devices(new: Path) -> None:
+    run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "--method", "clock")
+    assert run.code == 2 and "take loop or barrier" in run.err
 
 
 @pytest.mark.parametrize("kind", ["registered", "symmetric"])
@@ -240,6 +253,15 @@ def test_a_group_that_cannot_connect_ends_all_ranks_with_its_words(new: Path) ->
 def test_without_an_id_all_ranks_say_why_and_end(new: Path) -> None:
     run = Run(new, 2, "allreduce", "-b", "1K", "-e", "1K", "-T", "20", FAKE_NCCL_ID_ERROR="1")
     assert run.code == 2 and "no socket interface found" in run.err
+
+
+def test_the_devices_memory_is_what_sizes_are_planned_by(new: Path) -> None:
+    options = ("--algo", "auto", "-n", "3", "-e", "512K", "-b", "512K")
+    roomy = Run(new, 2, "allreduce", *options, FAKE_NCCL_MEMORY=str(20 << 20))
+    assert roomy.code == 0, roomy.err
+    for more, devices in (("--buffer=all", "2"), ("--share-devices", "1")):  # three times as much; half as much each
+        tight = Run(new, 2, "allreduce", *options, more, FAKE_NCCL_MEMORY=str(16 << 20), FAKE_NCCL_DEVICES=devices)
+        assert tight.code == 2 and "-e 512 KiB does not fit the memory" in tight.err
 
 
 def test_two_ranks_on_one_device_are_refused_unless_allowed(new: Path) -> None:
