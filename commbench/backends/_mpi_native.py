@@ -6,7 +6,7 @@ Signatures: MPI 4.1 standard, annex A. A handle is a 32-bit int in MPICH and a p
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,12 @@ def native(
     call: Call,
     slots: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     types: tuple[Any, Any],
+    address: Callable[[NDArray[Any]], int],
 ) -> Native:
-    """Return `call` as a C function with its arguments; `types` are the MPI datatype and operation (or None)."""
+    """Return `call` as a C function with its arguments.
+
+    `types` are the MPI datatype and operation (or None); `address` tells where an array lies, 0 for an empty one.
+    """
     name = call.collective.mpi
     wide = mpi._sizeof(mpi.Comm) == ctypes.sizeof(ctypes.c_void_p)
     handle = _ADDRESS if wide else _INT
@@ -62,21 +66,23 @@ def native(
         parameters = (_ADDRESS, _INT, handle, _ADDRESS, _INT, handle, *[_INT] * len(root), handle)
     functions = _functions(path, name, parameters, handle)
     one_buffer = name in ("Bcast", "Sendrecv_replace")
-    send, recv = zip(*(_addresses(mpi, call, send, recv) for send, recv in slots), strict=True)
+    send, recv = zip(*(_addresses(mpi, call, send, recv, address) for send, recv in slots), strict=True)
     return Native(functions, one_buffer, send, recv, head, tail, group)
 
 
-def _addresses(mpi: Any, call: Call, send: NDArray[Any], recv: NDArray[Any]) -> tuple[int, int]:
+def _addresses(
+    mpi: Any, call: Call, send: NDArray[Any], recv: NDArray[Any], address: Callable[[NDArray[Any]], int]
+) -> tuple[int, int]:
     """Return the C addresses of a pair of buffers, as MPI wants them in place and not."""
     unsigned = int(mpi.IN_PLACE) % (1 << (8 * ctypes.sizeof(ctypes.c_void_p)))
-    here, there = send.ctypes.data if send.size else 0, recv.ctypes.data if recv.size else 0
+    here, there = address(send), address(recv)
     if call.collective.mpi == "Bcast":
         return there or here, there or here
     if not (call.inplace and send.size and recv.size) or call.collective.mpi == "Sendrecv":
         return here, there
     if call.collective.mpi == "Scatter":
         return here, unsigned
-    return unsigned, (send if send.size > recv.size else recv).ctypes.data
+    return unsigned, here if send.size > recv.size else there
 
 
 @lru_cache

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from commbench.backends.world import World
 
 AUTO = "auto"  # the library chooses
-HOST = "host"  # the one kind of memory of libraries on hosts
+HOST = "host"  # the kind of memory of libraries on hosts
+DEVICE = "device"  # a device's, of a library that has the host's too
 NVIDIA, AMD = "NVIDIA", "AMD"
 _OF_VENDOR = {NVIDIA: "nccl", AMD: "rccl"}
 # The variables that hide devices, each from what the one before it left.
@@ -49,6 +50,7 @@ class Settings:
     library: str | None = None  # the library's file, where not the one that the binding finds
     forced: bool = True  # algorithms other than the library's own choice may be asked for
     share_devices: bool = False  # several ranks may have one device
+    device_memory: bool = False  # DEVICE may be asked for
 
 
 DEFAULTS = Settings()

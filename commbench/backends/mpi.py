@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from commbench.backends import _mpi_t
+from commbench.backends import _device, _mpi_device, _mpi_t
 from commbench.backends.base import (
+    AMD,
     AUTO,
     DEFAULTS,
+    DEVICE,
     HOST,
+    NVIDIA,
     Algorithm,
     Availability,
     Call,
@@ -48,12 +52,14 @@ _MPIX_BFLOAT16 = 0x4C00024C
 
 
 class Backend(OnHost):
-    """MPI on host memory."""
+    """MPI on host memory, and on that of devices where the library says that it takes it."""
 
     name = "mpi"
+    buffers = (HOST, DEVICE)
     simulated = False
     method = "barrier"
     needs_mpi = True
+    _gpu: ClassVar[_device.Device | None] = None  # one a process: the backend of a group has the launch's
 
     @staticmethod
     def probe() -> Availability:
@@ -76,6 +82,9 @@ class Backend(OnHost):
         self._variables: _mpi_t.ControlVariables | None = None
         self._switch: Any = None
         self._rules: ModuleType | None = None
+        self._no_device = "device memory was not asked for"
+        if settings.device_memory:
+            self._no_device = world.first_text(self._take_device(world))
         if vendor in ("Open MPI", "MPICH") and self.library_file:
             self._variables = _mpi_t.ControlVariables(self.library_file)
             if vendor == "MPICH":
@@ -103,6 +112,10 @@ class Backend(OnHost):
 
     def refusal(self, call: Call, ranks: Sequence[int]) -> str:
         """Return why the library cannot carry out `call`, as far as that is known before the attempt."""
+        if call.buffer == DEVICE and self._no_device:
+            return self._no_device
+        if call.buffer == DEVICE and call.redop == "avg":
+            return "avg is MPI's sum and a division by the host, which device memory is out of reach for"
         if call.inplace and call.collective.mpi == "Bcast":
             return "MPI_Bcast has one buffer on each rank: see the row out of place"
         reduces = call.collective.reduces
@@ -130,12 +143,42 @@ class Backend(OnHost):
         return (rank, 0) if sends < receives else (0, rank)
 
     def allocate(self, nbytes: int, buffer: str = HOST) -> NDArray[Any]:
-        """Return page-aligned host memory."""
+        """Return page-aligned host memory, or a device's."""
+        if buffer == DEVICE:
+            if self._gpu is None:  # on no rank, if on this one
+                raise UsageError(f"--buffer {DEVICE} cannot be had: {self._no_device}")
+            return self._gpu.allocate(nbytes)
         import numpy as np
 
         raw = np.empty(nbytes + 4096, dtype=np.uint8)
         start = -raw.ctypes.data % 4096
         return raw[start : start + nbytes]
+
+    def staging(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return host memory for `array`, which is `array` where it is the host's."""
+        device = self._device_of(array)
+        return device.staging(array) if device else array
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """Copy to the device what was filled in for it, and wait: MPI knows nothing of the copy's stream."""
+        if device := self._device_of(array):
+            device.put(array, values)
+
+    def take(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return what `array` holds, in host memory."""
+        device = self._device_of(array)
+        return device.take(array) if device else array
+
+    def _device_of(self, array: NDArray[Any]) -> _device.Device | None:
+        """Return the device that holds `array`: a plain NumPy array is the host's."""
+        import numpy as np
+
+        return None if type(array) is np.ndarray else self._gpu
+
+    def _address(self, array: NDArray[Any]) -> int:
+        if device := self._device_of(array):
+            return device.address(array)
+        return int(array.ctypes.data) if array.size else 0
 
     @contextmanager
     def using(self, collective: Any, algorithm: Algorithm) -> Iterator[None]:
@@ -171,7 +214,7 @@ class Backend(OnHost):
         from commbench.backends._mpi_native import native
 
         types = (self._datatype(call), self._operation(call))
-        return native(self._mpi, self.library_file, self._comm, call, slots, types)
+        return native(self._mpi, self.library_file, self._comm, call, slots, types, self._address)
 
     def _operation(self, call: Call) -> Any:
         return getattr(self._mpi, _OPERATIONS[call.redop or "sum"]) if call.collective.reduces else None
@@ -189,6 +232,7 @@ class Backend(OnHost):
             "standard": ".".join(map(str, self._mpi.Get_version())),
             "thread_level": {0: "single", 1: "funneled", 2: "serialized", 3: "multiple"}[self._mpi.Query_thread()],
             "control_variables": self._switch.facts() if self._switch else {},
+            "device": asdict(self._gpu.identity) if self._gpu else None,
         }
 
     def close(self) -> None:
@@ -209,6 +253,41 @@ class Backend(OnHost):
         except self._mpi.Exception as error:
             raise Rejected(f"{self.library}: {error.Get_error_string().strip()}") from None
         return Selection(None if objection else call.algorithm.name, self._switch.evidence, objection=objection)
+
+    # Device memory
+
+    @staticmethod
+    def aware(path: str, vendor: str) -> bool | None:
+        """Return whether the library takes addresses of `vendor`'s devices; None where it cannot be asked."""
+        return _mpi_device.aware(path, vendor)
+
+    @staticmethod
+    def count(vendor: str) -> tuple[int, str]:
+        """Return how many devices of `vendor` this rank sees, and why there are none."""
+        return _device.count(vendor)
+
+    @staticmethod
+    def device(index: int) -> _device.Device:
+        """Return the device that this rank uses from now on."""
+        return _device.CupyDevice(index)
+
+    def _take_device(self, world: World) -> str:
+        """Take the device of this rank's place on its node; return why there is none, empty where there is."""
+        if self._gpu is not None:
+            return ""
+        answers = {vendor: self.aware(self.library_file, vendor) for vendor in (NVIDIA, AMD)}
+        if set(answers.values()) == {None}:
+            return f"{self.library} has no function that says whether it takes device memory (MPIX_Query_cuda_support)"
+        why = f"{self.library} says that it takes no memory of NVIDIA's or AMD's devices"
+        for vendor in (vendor for vendor, answer in answers.items() if answer):
+            devices, why = self.count(vendor)
+            if devices:
+                try:
+                    type(self)._gpu = self.device(world.node_rank % devices)
+                    return ""
+                except Exception as error:  # CuPy has a class for each kind
+                    why = f"device {world.node_rank % devices} cannot be used: {type(error).__name__}: {error}"
+        return why
 
     def _too_long(self, call: Call) -> bool:
         """Whether a block exceeds the library's counts: mpi4py uses 64-bit ones where the library has MPI 4's."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from commbench.backends.base import AUTO, DEVICE_BUFFERS, Settings
+from commbench.backends.base import AUTO, DEVICE, DEVICE_BUFFERS, Settings
 from commbench.backends.world import World
 from commbench.errors import UsageError, unknown_name
 from commbench.measure.collective import REDOPS, Collective
@@ -203,7 +203,9 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
         raise UsageError("--out names a folder, not ''")
     if raw.resume and not raw.out:
         raise UsageError("--resume goes on with the run in --out DIR: name its folder")
-    settings = Settings(raw.library, plan["algorithms"] != [AUTO], raw.share_devices)
+    buffers = plan["buffers"]
+    on_device = raw.resume if buffers is None else not buffers or DEVICE in buffers  # none named: all; resumed: as kept
+    settings = Settings(raw.library, plan["algorithms"] != [AUTO], raw.share_devices, on_device)
     options = (raw.format, raw.out, raw.resume, raw.progress, timeout, raw.rendezvous)
     return Options(plan, given, raw.backend, settings, *options)
 
