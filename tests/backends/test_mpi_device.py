@@ -110,7 +110,7 @@ def test_device_memory_is_refused_with_the_reason() -> None:
     backend = Asked()
     backend._no_device = "no device"
     call = Call(COLLECTIVES["allreduce"], Algorithm("auto", "auto"), "float32", 4, "sum", 1, 0, False, DEVICE)
-    assert backend.refusal(call, 2) == "no device"
+    assert backend.refusal(call, range(2)) == "no device"
 
 
 def test_addresses_are_the_devices_for_its_arrays_and_the_hosts_for_numpys() -> None:
