@@ -8,6 +8,7 @@ from pathlib import Path
 
 from commbench.errors import ResultsError
 from commbench.results.findings import NOTE
+from commbench.results.health import check
 from commbench.results.journal import MANIFEST, RECORDS, VISITS, read_records
 from commbench.results.reading import Reading, read
 
@@ -40,7 +41,9 @@ def _file(path: Path) -> Reading:
 
 
 def _run(folder: Path) -> Reading:
-    return Reading.of(str(folder), OWN, read_records(folder))
+    reading = Reading.of(str(folder), OWN, read_records(folder))
+    reading.findings += check(reading)
+    return reading
 
 
 def _folder(top: Path) -> list[Reading]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,28 +37,45 @@ def load(*paths: str | Path) -> pandas.DataFrame:
     return frame
 
 
-def _column(name: str, parts: Iterable[tuple[Reading, Table]]) -> Any:
+def _column(name: str, parts: Sequence[tuple[Reading, Table]]) -> Any:
     """Return one column over all tables: made column by column, since a log may hold millions of rows."""
     import numpy as np
 
-    values: list[Any] = []
+    columns = []
     for reading, table in parts:
         n = len(table.rows)
+        shared: Any = table.facts.get(name, NOT_SAID.get(name))
+        values: Any = None
         if name in ("run", "source"):
-            values += [Path(reading.source).name if name == "run" else reading.source] * n
+            shared = Path(reading.source).name if name == "run" else reading.source
         elif name == "line":
-            values += [None] * n if reading.format == OWN else [row.line for row in table.rows]
+            shared = None
+            values = None if reading.format == OWN else [row.line for row in table.rows]
         elif name in Row._fields:
             place = Row._fields.index(name)
-            values += [row[place] for row in table.rows]
+            values = [row[place] for row in table.rows]
+        elif any(row.more and name in row.more for row in table.rows):
+            values = [(row.more or {}).get(name, shared) for row in table.rows]
+        known = shared is not None if values is None else None not in values
+        kind = object if name not in _NUMBERS else None if known else float  # None becomes NaN
+        if values is not None and kind is not object:
+            columns.append(np.array(values, dtype=kind))
+        elif values is not None:
+            columns.append(_objects(values))
         else:
-            shared = table.facts.get(name, NOT_SAID.get(name))
-            values += [row.more.get(name, shared) if row.more else shared for row in table.rows]
-    if values and name in _NUMBERS and None in values:
-        return np.array(values, dtype=float)  # None becomes NaN
-    return values
+            columns.append(np.full(n, shared, dtype=kind))
+    if not columns:
+        return []
+    whole = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    return whole
 
 
-_NUMBERS = frozenset(
-    field.name for field in fields(Record) if "int" in str(field.type) or str(field.type).startswith("float")
-)
+def _objects(values: list[Any]) -> Any:
+    import numpy as np
+
+    column = np.empty(len(values), dtype=object)
+    column[:] = values  # lists stay lists
+    return column
+
+
+_NUMBERS = frozenset(f.name for f in fields(Record) if str(f.type).startswith(("int", "float"))) | {"line"}

@@ -26,7 +26,8 @@ from commbench.errors import ResultsError
 from commbench.results import findings
 from commbench.results.findings import Finding, finding
 from commbench.results.record import FORMAT, Record
-from commbench.results.status import OK
+from commbench.results.status import FAILED, OK, WRONG
+from commbench.units import LARGEST
 
 UNKNOWN = "unknown"
 HEAD = 20_000  # lines that a format is told by: libraries write thousands before the first row
@@ -111,13 +112,12 @@ class Reading:
     @classmethod
     def of(cls, source: str, name: str, records: Iterable[Record]) -> Reading:
         """Return records that are there already as a reading."""
-        rest = _FIELDS - set(Row._fields)
-        tables = []
+        table = Table({})
         for line, record in enumerate(records, start=1):
-            fields = record.to_dict()
-            own = [fields[field] for field in Row._fields[1:-1]]
-            tables.append(Table({name: fields[name] for name in rest}, [Row(line, *own)]))
-        return cls(source, name, tables)
+            rest = record.to_dict()
+            own = [rest.pop(field) for field in Row._fields[1:-1]]
+            table.rows.append(Row._make([line, *own, rest]))
+        return cls(source, name, [table])
 
 
 class Reader(Protocol):
@@ -148,6 +148,8 @@ def read(path: str | Path) -> Reading:
 
     Raises ResultsError for one that cannot be opened, is empty or binary, or is of no format that is known here.
     """
+    from commbench.results.health import check
+
     source = str(path)
     try:
         with open(path, "rb") as raw:
@@ -157,6 +159,7 @@ def read(path: str | Path) -> Reading:
             reading = reader.read(chain(head, text), source)
     except OSError as error:
         raise ResultsError(f"cannot read {source}: {error.strerror or error}") from None
+    reading.findings += check(reading)
     if text.broken:
         reading.say("cut", findings.DOUBT, (), f"the gzip stream ends early: {text.broken}", "copy the file again")
     return reading
@@ -314,3 +317,57 @@ def sharper(printed: float, size: int, time_us: float | None, factor: float = 1.
     if printed >= 1 or not time_us:
         return printed
     return size / time_us / 1e3 * factor
+
+
+def verified(rows: Iterable[Row], factor: float | None, reading: Reading) -> list[Row]:
+    """Return rows of which those are withdrawn, with a finding, that are wrong or that contradict themselves."""
+    kept, wrong, rates, factors = [], [], [], []
+    for row in rows:
+        size, time, algbw, busbw = row.size, row.time_us, row.algbw, row.busbw
+        if row.status != OK:
+            if row.status == WRONG:
+                wrong.append(row.line)
+            kept.append(row.withdrawn(row.status, row.reason))
+        elif time is not None and algbw is not None and not rate_agrees(size, time, algbw):
+            rates.append(row.line)
+            kept.append(row.withdrawn(FAILED, "algbw is not size / time"))
+        elif None not in (factor, algbw, busbw) and not factor_agrees(algbw, busbw, factor):  # type: ignore[arg-type]
+            factors.append(row.line)
+            kept.append(row.withdrawn(FAILED, f"busbw is not algbw times {factor:.6g}"))
+        elif (algbw is None or algbw >= 1) and (busbw is None or busbw >= 1):
+            kept.append(row)
+        else:
+            algbw = None if algbw is None else sharper(algbw, size, time)
+            busbw = busbw if busbw is None or factor is None else sharper(busbw, size, time, factor)
+            kept.append(row._replace(algbw=algbw, busbw=busbw))
+    if wrong:
+        value = f"{len(set(wrong))} rows hold wrong answers: their times and rates are withdrawn"
+        remedy = "find which setting breaks it; update the library"
+        reading.say("validation", findings.WITHDRAWN, set(wrong), value, remedy)
+    if rates:
+        value = f"in {len(set(rates))} rows algbw is not size / time: they are withdrawn"
+        remedy = "look at these lines: the file was changed or mixed up"
+        reading.say("algbw", findings.WITHDRAWN, set(rates), value, remedy)
+    if factors:
+        value = f"in {len(set(factors))} rows busbw is not algbw times {factor:.6g}: they are withdrawn"
+        remedy = "look at these lines, and at the number of ranks"
+        reading.say("busbw", findings.WITHDRAWN, set(factors), value, remedy)
+    return kept
+
+
+def whole(value: Any, most: int = LARGEST) -> int:
+    """Return a whole number from 0 to `most` that a log holds as a number or a word; raise ValueError for another."""
+    number = int(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
+        raise ValueError(f"{value!r} is no whole number")
+    return number
+
+
+def figure(value: Any) -> float:
+    """Return a finite number of at least 0 that a log holds; raise ValueError for another."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is no number")
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"{value!r} is no finite number")
+    return number

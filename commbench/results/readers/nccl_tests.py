@@ -8,7 +8,7 @@ lines split is joined again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -288,12 +288,18 @@ class _Stream:
                 words = tokens[half.time], tokens[half.algbw], tokens[half.busbw]
                 if words[0] == "N/A":
                     continue
-                time, algbw, busbw = map(_number, words)
+                time, algbw, busbw = map(float, words)
+                if not (0 <= time < _INF and 0 <= algbw < _INF and 0 <= busbw < _INF):  # nan is neither
+                    return False
                 time *= layout.unit
-                wrong = None
-                more: dict[str, Any] = {name: _number(tokens[place]) for name, place in half.more}
-                status, reason = OK, ""
-                if half.wrong is not None and (word := tokens[half.wrong]) != "N/A":
+                wrong, status, reason = None, OK, ""
+                more: dict[str, Any] = {}
+                for name, place in half.more:
+                    more[name] = _number(tokens[place])
+                word = "N/A" if half.wrong is None else tokens[half.wrong]
+                if word == "0" and half.exact:
+                    wrong = 0
+                elif word != "N/A":
                     if word.endswith("*"):
                         status, reason = WRONG, "the log marks the error as too large"
                     if half.exact:
@@ -373,9 +379,12 @@ _ROW_TYPES = {
 _REDOPS = frozenset({"sum", "prod", "min", "max", "avg", "mulsum", "none"})
 
 
+_INF = float("inf")
+
+
 def _number(word: str) -> float:
     value = float(word)
-    if not 0 <= value < float("inf"):
+    if not 0 <= value < _INF:
         raise ValueError(word)
     return value
 
@@ -436,7 +445,7 @@ def _finish(section: _Section, log: _Log, reading: Reading) -> None:
     if factor is None and n is not None:
         factor = _factor_by_shape(section, n)
     printed = [row.busbw for row in section.rows if row.busbw is not None]
-    section.rows = list(_checked(section, factor, alone, reading))
+    section.rows = _checked(section, factor, alone, reading)
     _say_bounds(section, reading)
     _say_average(section, printed, reading)
     if name is None:
@@ -617,38 +626,17 @@ def _ranks_by_ratio(rows: Iterable[Row]) -> int | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _checked(section: _Section, factor: float | None, alone: bool, reading: Reading) -> Iterator[Row]:
-    """Yield the rows, those withdrawn that are wrong or contradict themselves."""
-    wrong, rates, factors = [], [], []
-    cpu = section.layout is not None and section.layout.cpu
-    for row in section.rows:
-        assert row.time_us is not None and row.algbw is not None and row.busbw is not None
-        if alone:
-            yield row.withdrawn(FAILED, "the process was rank 0 of 1, one of several that each ran alone")
-        elif row.status == WRONG:
-            wrong.append(row.line)
-            yield row.withdrawn(WRONG, row.reason)
-        elif not cpu and not common.rate_agrees(row.size, row.time_us, row.algbw):
-            rates.append(row.line)
-            yield row.withdrawn(FAILED, "algbw is not size / time")
-        elif factor is not None and not common.factor_agrees(row.algbw, row.busbw, factor):
-            factors.append(row.line)
-            yield row.withdrawn(FAILED, f"busbw is not algbw times {factor:.6g}")
-        elif cpu:
-            yield row._replace(time_us=None, more={**(row.more or {}), "host_time_us": row.time_us})
-        else:
-            algbw = common.sharper(row.algbw, row.size, row.time_us)
-            busbw = row.busbw if factor is None else common.sharper(row.busbw, row.size, row.time_us, factor)
-            yield row._replace(algbw=algbw, busbw=busbw)
-    if wrong:
-        value = f"{len(set(wrong))} rows hold wrong answers: their times and rates are withdrawn"
-        reading.say("validation", WITHDRAWN, set(wrong), value, "find which setting breaks it; update the library")
-    if rates:
-        value = f"in {len(set(rates))} rows algbw is not size / time: they are withdrawn"
-        reading.say("algbw", WITHDRAWN, set(rates), value, "look at these lines: the file was changed or mixed up")
-    if factors:
-        value = f"in {len(set(factors))} rows busbw is not algbw times {factor:.6g}: they are withdrawn"
-        reading.say("busbw", WITHDRAWN, set(factors), value, "look at these lines, and at the number of ranks")
+def _checked(section: _Section, factor: float | None, alone: bool, reading: Reading) -> list[Row]:
+    """Return the rows, those withdrawn that are wrong or contradict themselves."""
+    if alone:
+        reason = "the process was rank 0 of 1, one of several that each ran alone"
+        return [row.withdrawn(FAILED, reason) for row in section.rows]
+    rows = section.rows
+    if section.layout is not None and section.layout.cpu:  # the rates are not made of this time
+        rows = [
+            row._replace(time_us=None, more={**(row.more or {}), "host_time_us": row.time_us}) for row in section.rows
+        ]
+    return common.verified(rows, factor, reading)
 
 
 def _say_bounds(section: _Section, reading: Reading) -> None:
@@ -692,7 +680,9 @@ def _attach_columns(table: Table, log: _Log) -> None:
     if asked.get("PROTO"):
         table.facts["protocol"] = common.protocol(asked["PROTO"] or "")
     for place, row in enumerate(table.rows):
-        more = dict(row.more or {})
+        if row.more is None:
+            continue
+        more = dict(row.more)
         ran: dict[str, str] = {name: more.pop(name) for name in _TAIL if name in more}
         if ran:
             table.rows[place] = row._replace(more={**more, **_ran(ran, "column of rccl-tests")})
@@ -755,6 +745,8 @@ def _attach(table: Table, ran: dict[tuple[str | None, int], tuple[int, dict[str,
 def _say_substituted(table: Table, reading: Reading) -> None:
     asked = table.facts.get("algorithm"), table.facts.get("protocol")
     lines, seen = [], set()
+    if not any(asked):
+        return
     for place, row in enumerate(table.rows):
         more = row.more or {}
         ran = more.get("observed_algorithm"), more.get("observed_protocol")
