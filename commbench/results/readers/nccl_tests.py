@@ -8,6 +8,7 @@ lines split is joined again.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -445,7 +446,7 @@ def _finish(section: _Section, log: _Log, reading: Reading) -> None:
     if factor is None and n is not None:
         factor = _factor_by_shape(section, n)
     printed = [row.busbw for row in section.rows if row.busbw is not None]
-    section.rows = _checked(section, factor, alone, reading)
+    section.rows = _checked(section, name, factor, alone, reading)
     _say_bounds(section, reading)
     _say_average(section, printed, reading)
     if name is None:
@@ -545,8 +546,7 @@ def _identify(section: _Section, log: _Log) -> tuple[str | None, int | None, str
     if section.devices and not section.devices_cut:
         groups = len({device.group for device in section.devices})
         n = (max(device.rank for device in section.devices) + 1) // groups or 1
-    shares = {row.size / (row.count * ITEMSIZES[row.dtype]) for row in rows if row.count}
-    share = shares.pop() if len(shares) == 1 else None
+    share = _share(section)
     name = section.test or log.command
     if name is None:
         name = _name_by_shape(section, share, n)
@@ -558,6 +558,13 @@ def _identify(section: _Section, log: _Log) -> tuple[str | None, int | None, str
         n = _ranks_by_ratio(rows)
         return name, n, "from busbw / algbw" if n else ""
     return name, None, ""
+
+
+def _share(section: _Section) -> float | None:
+    """Return how many of its blocks a size holds, in most rows: 1, or n where every rank has a share of it."""
+    shares = Counter(row.size / (row.count * ITEMSIZES[row.dtype]) for row in section.rows if row.size and row.count)
+    most = shares.most_common(1)
+    return most[0][0] if most and 2 * most[0][1] > shares.total() else None
 
 
 def _name_by_file(section: _Section, source: str) -> str | None:
@@ -626,7 +633,7 @@ def _ranks_by_ratio(rows: Iterable[Row]) -> int | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _checked(section: _Section, factor: float | None, alone: bool, reading: Reading) -> list[Row]:
+def _checked(section: _Section, name: str | None, factor: float | None, alone: bool, reading: Reading) -> list[Row]:
     """Return the rows, those withdrawn that are wrong or contradict themselves."""
     if alone:
         reason = "the process was rank 0 of 1, one of several that each ran alone"
@@ -636,6 +643,19 @@ def _checked(section: _Section, factor: float | None, alone: bool, reading: Read
         rows = [
             row._replace(time_us=None, more={**(row.more or {}), "host_time_us": row.time_us}) for row in section.rows
         ]
+    share = None if name == "alltoallv" else _share(section)  # whose ranks have shares of their own
+    odd = [
+        place
+        for place, row in enumerate(rows)
+        if share is not None and row.size != (row.count or 0) * ITEMSIZES[row.dtype] * share and row.status == OK
+    ]
+    if odd:
+        rows = list(rows)
+        lines = {rows[place].line for place in odd}
+        for place in odd:
+            rows[place] = rows[place].withdrawn(FAILED, "size and count do not fit those of the other rows")
+        value = f"in {len(lines)} rows size and count do not fit those of the others: they are withdrawn"
+        reading.say("count", WITHDRAWN, lines, value, "look at these lines: the file was changed or mixed up")
     return common.verified(rows, factor, reading)
 
 
