@@ -67,3 +67,12 @@ def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 1
         assert done.stderr == f"{script[:-3]}: there is no Python {missing!r}\n"
+
+
+def test_readers_prints_what_a_log_costs(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/readers.py", "--rows", "100", "--out", str(tmp_path / "readers.txt")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("read ")]
+    assert row[1] == "200"
+    assert all(float(cell) > 0 for cell in row[2:])

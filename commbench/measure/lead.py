@@ -162,7 +162,7 @@ def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> 
     ]
     if drifting:
         more = f" and {len(drifting) - 5} more" if len(drifting) > 5 else ""
-        chance = drifts_by_chance([record.rounds for record in records])
+        chance = drifts_by_chance([record.rounds or 0 for record in records])
         number = f"{len(drifting)} cell{'s' * (len(drifting) != 1)}"
         lines.append(
             f"{number} drifted from the first rounds to the last (scatter alone gives up to {chance:.2g}): "

@@ -25,7 +25,7 @@ DEVICE_LOOPS = ("events", "graph")  # timed by a device's clock
 
 @dataclass(frozen=True)
 class Record:
-    """What one cell gave in one run."""
+    """What one cell gave in one run; of a foreign log, None or "unknown" is what it does not say."""
 
     collective: str
     backend: str
@@ -39,17 +39,17 @@ class Record:
     status: str
     reason: str
     size: int  # bytes: the larger of a rank's total send and receive bytes
-    count: int  # elements of one block
+    count: int | None  # elements of one block
     dtype: str
     redop: str | None
     root: int | None
-    inplace: bool
+    inplace: bool | None
     buffer: str  # the kind of memory
     group: str
     ranks: str  # of the launch, as ranges: "0-3,8"
     hosts: str  # by comma, each once
-    nranks: int
-    nnodes: int
+    nranks: int | None
+    nnodes: int | None
     method: str
     loop: str | None
     time_us: float | None  # median of the rounds' medians
@@ -59,21 +59,21 @@ class Record:
     time_us_min: float | None
     time_us_max: float | None
     time_us_p99: float | None
-    iterations: int  # timed samples, over all rounds: an iteration each, on a device a batch of them
+    iterations: int | None  # timed samples, over all rounds: an iteration each, on a device a batch of them
     batch: int | None  # collectives in a sample
     host_time_us: float | None  # on devices: a collective's time by the host's clock, median over rounds
-    rounds: int
+    rounds: int | None
     launch: int
     algbw: float | None  # size / time_us
     busbw: float | None  # algbw x busbw_factor
-    busbw_factor: float
+    busbw_factor: float | None
     arrival_skew_us: list[float] | None  # per rank, after the first: median over iterations and rounds; method clock
     exit_skew_us: list[float] | None
     skew_error_us: float | None
     drift: float | None  # by which fraction the rounds changed from their first half to the second, where they did
     late_starts: int | None  # iterations that some rank began late
     wrong: int | None  # elements, over all checks and ranks; None: not checked
-    calls: int  # library calls for one collective: above 1 where it went in chunks
+    calls: int | None  # library calls for one collective: above 1 where it went in chunks
     simulated: bool
     predicted: float | None
     version: int = FORMAT

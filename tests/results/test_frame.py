@@ -28,7 +28,7 @@ def make_run(folder: Path, *times: float) -> Path:
 def test_a_run_is_one_row_a_record(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     frame = commbench.load(make_run(tmp_path / "monday", 2.0, 4.0))
-    assert list(frame.columns) == ["run", *(field.name for field in fields(Record))]
+    assert list(frame.columns) == ["run", *(field.name for field in fields(Record)), "source", "line"]
     assert frame["run"].tolist() == ["monday"] * 3
     assert frame["size"].tolist() == [8, 16, 32]
     assert frame["status"].tolist() == ["ok", "ok", "not_measured"]

@@ -1,0 +1,275 @@
+"""Logs of others, each format: what is read of them, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import commbench
+from commbench import read as door
+from commbench.errors import ResultsError
+from commbench.results.findings import Finding
+from commbench.results.reading import Reading, read, readers
+from tests.results import logs
+
+TIMES = [(1024, 20.0, 21.0), (65536, 30.0, 29.5), (1048576, 60.0, 61.0), (268435456, 1200.0, 1210.0)]
+ONE = [(size, out) for size, out, _ in TIMES]
+
+
+def reading(folder: Path, text: str, name: str = "a.log") -> Reading:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return read(path)
+
+
+def found(it: Reading, rule: str) -> list[Finding]:
+    return [finding for finding in it.findings if finding.rule == rule]
+
+
+FORMATS = {
+    "nccl-tests text": (logs.nccl_tests(TIMES), "nccl-tests text"),
+    "2021": (logs.nccl_tests(TIMES, old=True), "nccl-tests text"),
+    "tagged": (logs.nccl_tests(TIMES, prefix="[1,0]<stdout>:"), "nccl-tests text"),
+    "labelled": (logs.nccl_tests(TIMES, prefix="0: "), "nccl-tests text"),
+    "indented": (logs.nccl_tests(TIMES, prefix="    "), "nccl-tests text"),
+    "AMD": (logs.nccl_tests(TIMES, device="AMD Instinct MI300X"), "nccl-tests text"),
+    "JSON": (logs.nccl_json(TIMES), "nccl-tests JSON"),
+    "CSV": (logs.rccl_csv(ONE), "rccl-tests CSV or JSON"),
+    "old CSV": (logs.rccl_csv(ONE, old=True), "rccl-tests CSV or JSON"),
+    "RCCL JSON": (logs.rccl_json(ONE), "rccl-tests CSV or JSON"),
+    "old RCCL JSON": (logs.rccl_json(ONE, old=True), "rccl-tests CSV or JSON"),
+    "inspector": (logs.inspector([(size, int(time)) for size, time in ONE]), "NCCL inspector JSON lines"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_allreduce_of_eight_ranks_is_the_same_in_every_format(name: str, tmp_path: Path) -> None:
+    text, kind = FORMATS[name]
+    it = reading(tmp_path, text)
+    assert it.format == kind
+    times = {(r.size, bool(r.inplace)): r.time_us for r in it.records}
+    first = it.records[0].inplace
+    assert [times[size, bool(first)] for size, _ in ONE] == [time for _, time in ONE]
+    for record in it.records:
+        assert (record.collective, record.nranks, record.busbw_factor, record.status) == ("allreduce", 8, 1.75, "ok")
+        assert record.algbw == pytest.approx(record.size / (record.time_us or 0) / 1e3, rel=5e-3)
+        assert record.busbw == pytest.approx((record.algbw or 0) * 1.75, rel=5e-3)
+    assert {record.backend for record in it.records} == {"rccl" if name == "AMD" or "rccl" in kind else "nccl"}
+    assert [f for f in it.findings if f.level != "note"] == []
+
+
+def test_rows_without_heading_or_devices_say_what_could_not_be_known(tmp_path: Path) -> None:
+    it = reading(tmp_path, logs.nccl_tests(TIMES, rows_only=True))
+    assert {(r.collective, r.nranks) for r in it.records} == {("allreduce", 8)}
+    assert found(it, "heading") and found(it, "truncated")
+    assert "from busbw / algbw" in found(it, "ranks")[0].value
+
+
+def test_a_row_that_a_log_line_split_is_joined(tmp_path: Path) -> None:
+    lines = logs.nccl_tests(TIMES).splitlines()
+    place = next(i for i, line in enumerate(lines) if line.split()[:1] == ["65536"])
+    head, tail = lines[place].split("-1", 1)
+    lines[place : place + 1] = [
+        f"{head}-1node-a:12:34 [0] NCCL INFO Launch mode Parallel",
+        "node-a:1:2 [0] NCCL INFO x",
+        tail,
+    ]
+    it = reading(tmp_path, "\n".join(lines))
+    assert [(r.size, r.time_us) for r in it.records[2:4]] == [(65536, 30.0), (65536, 29.5)]
+    assert not found(it, "row") and not found(it, "average")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("1200.0", "1100.0", "algbw"),
+        ("391.47", "301.47", "busbw"),
+        (" 67108864 ", " 67108865 ", "count"),
+        ("# Avg bus bandwidth    : ", "# Avg bus bandwidth    : 1", "average"),
+    ],
+)
+def test_what_contradicts_itself_is_a_finding_and_no_number(old: str, new: str, rule: str, tmp_path: Path) -> None:
+    text = logs.nccl_tests(TIMES)
+    assert old in text
+    it = reading(tmp_path, text.replace(old, new, 1))
+    assert found(it, rule)
+    withdrawn = [r for r in it.records if r.status != "ok"]
+    assert all((r.time_us, r.algbw, r.busbw) == (None, None, None) for r in withdrawn)
+    assert {r.size for r in withdrawn} == (set() if rule == "average" else {268435456})
+
+
+def test_wrong_answers_withdraw_their_row(tmp_path: Path) -> None:
+    lines = logs.nccl_tests(TIMES).splitlines()
+    place = next(i for i, line in enumerate(lines) if line.split()[:1] == ["65536"])
+    lines[place] = lines[place][:-1] + "7"
+    it = reading(tmp_path, "\n".join(lines))
+    assert [(r.size, r.inplace, r.wrong, r.busbw) for r in it.records if r.status == "wrong"] == [
+        (65536, True, 7, None)
+    ]
+    assert found(it, "validation")[0].lines == (place + 1,)
+
+
+def test_what_ran_is_attached_to_its_rows_and_another_algorithm_is_no_result(tmp_path: Path) -> None:
+    tuning = "node-a:1:2 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}\n"
+    log = tuning.format(1048576, "TREE", "LL128", 15) + tuning.format(65536, "RING", "LL", 7)
+    it = reading(tmp_path, log + logs.nccl_tests(TIMES))
+    ran = {r.size: (r.observed_algorithm, r.observed_protocol, r.channels, r.status) for r in it.records}
+    assert ran[1048576] == ("tree", "ll128", 16, "ok")
+    assert ran[1024] == (None, None, None, "ok")
+    asked = "node-a:1:2 [0] NCCL INFO NCCL_ALGO set by environment to Tree\n"
+    it = reading(tmp_path, asked + log + logs.nccl_tests(TIMES))
+    status = {r.size: (r.algorithm, r.status, r.time_us is None) for r in it.records}
+    assert status[65536] == ("tree", "substituted", True)
+    assert status[1048576] == ("tree", "ok", False)
+    assert found(it, "substituted")
+
+
+def test_columns_of_rccl_tests_and_a_time_stamp(tmp_path: Path) -> None:
+    text = logs.nccl_tests(TIMES, device="AMD Instinct MI300X")
+    lines = [
+        f"{line}  algo proto nchannels" if line == logs.HEAD
+        else f"{line}   RING  LL128  56 2026-01-02 03:04:05" if line[:12].strip().isdigit()
+        else line
+        for line in text.splitlines()
+    ]  # fmt: skip
+    it = reading(tmp_path, "\n".join(lines))
+    assert {(r.observed_algorithm, r.observed_protocol, r.channels) for r in it.records} == {("ring", "ll128", 56)}
+    assert len(it.records) == 2 * len(TIMES)
+
+
+def test_processes_that_each_ran_alone_have_no_bandwidth(tmp_path: Path) -> None:
+    text = logs.nccl_tests(TIMES, n=1)
+    device = next(line for line in text.splitlines() if "Rank" in line)
+    it = reading(tmp_path, text.replace(device, f"{device}\n{device.replace('device  0', 'device  1')}"))
+    assert found(it, "rank 0 of 1")
+    assert {r.busbw for r in it.records} == {None}
+
+
+def test_several_tables_of_one_file(tmp_path: Path) -> None:
+    it = reading(tmp_path, logs.nccl_tests(TIMES) + logs.nccl_tests(TIMES[:2], n=4))
+    assert [(len(t.rows), t.facts["nranks"]) for t in it.tables] == [(8, 8), (4, 4)]
+    assert [f for f in it.findings if f.level != "note"] == []
+
+
+def test_osu_sizes_become_ours_where_the_ranks_are_known(tmp_path: Path) -> None:
+    known = reading(tmp_path, logs.osu(ONE, n=4))
+    first = known.records[0]
+    assert (first.size, first.nranks, first.count, first.dtype) == (4 * 1024, 4, 1024, "int8")
+    assert (first.time_us, first.time_us_min, first.time_us_max, first.time_us_p99) == (20.0, 18.0, 24.0, 22.0)
+    assert first.algbw == pytest.approx(4 * 1024 / 20.0 / 1e3)
+    unknown = reading(tmp_path, logs.osu(ONE, full=False))
+    assert [(r.size, r.algbw, r.nranks) for r in unknown.records] == [(size, None, None) for size, _ in ONE]
+    assert found(unknown, "size")
+    failed = reading(tmp_path, logs.osu(ONE).replace("Pass", "Fail", 1))
+    assert [r.status for r in failed.records] == ["wrong", "ok", "ok", "ok"]
+
+
+def test_osu_in_python_and_point_to_point(tmp_path: Path) -> None:
+    text = "# OMB Python MPI Allreduce Test\n# Size (B)      Latency (us)\n1024                   2.50\n"
+    record = reading(tmp_path, text).records[0]
+    assert (record.collective, record.size, record.time_us) == ("allreduce", 1024, 2.5)
+    text = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n1048576             11000.00\n"
+    record = reading(tmp_path, text).records[0]
+    assert (record.algbw, record.time_us) == (11.0, None)
+
+
+def test_imb_names_what_timed_out(tmp_path: Path) -> None:
+    records = reading(tmp_path, logs.imb(ONE)).records
+    assert [(r.size, r.time_us, r.nranks) for r in records[:-1]] == [(size, time, 4) for size, time in ONE]
+    assert (records[-1].status, records[-1].time_us) == ("timeout", None)
+
+
+def test_json_that_a_crash_left_open_gives_its_whole_rows(tmp_path: Path) -> None:
+    text = logs.nccl_json(TIMES)
+    it = reading(tmp_path, text[: text.index("268435456") + 20])
+    assert [r.size for r in it.records] == [1024, 1024, 65536, 65536, 1048576, 1048576]
+    assert found(it, "truncated")
+
+
+def test_no_environment_is_kept(tmp_path: Path) -> None:
+    it = reading(tmp_path, logs.nccl_json(TIMES))
+    assert found(it, "environment")
+    assert "do-not-keep" not in repr(it)
+
+
+def test_dips_cycles_and_what_is_above_the_links(tmp_path: Path) -> None:
+    dip = [(1 << 20, 60.0, 60.0), (1 << 21, 200.0, 200.0), (1 << 22, 220.0, 220.0), (1 << 23, 300.0, 300.0)]
+    it = reading(tmp_path, logs.nccl_tests(dip))
+    assert {f.value.partition(" the rate")[0].partition("from ")[2] for f in found(it, "dip")} == {
+        "2097152 B up to 2097152 B"
+    }
+    assert {f.level for f in found(it, "dip")} == {"doubt"}
+    cycles = [(1 << 20, time, 60.0) for time in (60.0, 61.0, 150.0)]
+    assert "differ by up to 2.50 times" in found(reading(tmp_path, logs.nccl_tests(cycles)), "cycles")[0].value
+    fast = [(1 << 34, 61974.0, 61974.0)]
+    assert "up to 485" in found(reading(tmp_path, logs.nccl_tests(fast)), "above links")[0].value
+
+
+def test_gzip_and_a_gzip_that_was_cut(tmp_path: Path) -> None:
+    times = [(8 << place % 20, 20.0 + place, 20.0) for place in range(3000)]
+    packed = gzip.compress(logs.nccl_tests(times).encode())
+    (tmp_path / "whole.gz").write_bytes(packed)
+    assert len(read(tmp_path / "whole.gz").records) == 6000
+    (tmp_path / "cut.gz").write_bytes(packed[: len(packed) // 2])
+    it = read(tmp_path / "cut.gz")
+    assert 0 < len(it.records) < 6000
+    assert found(it, "cut")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "is empty"),
+        (b"\x7fELF\0\0\0", "is a binary file"),
+        (b"hello\nworld\n", "is of no format that is known here"),
+    ],
+)
+def test_what_is_no_log_is_refused_in_a_line(
+    content: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(ResultsError, match=text):
+        read(path)
+    with pytest.raises(SystemExit) as ended:
+        door.main([str(path)])
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_the_door_prints_records_and_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(logs.nccl_tests(TIMES, end=False), encoding="utf-8")
+    for arguments in ([], ["--json"], ["--format", "csv"]):
+        with pytest.raises(SystemExit) as ended:
+            door.main([str(path), *arguments])
+        assert ended.value.code == 0
+        out, err = capsys.readouterr()
+        if arguments == ["--json"]:
+            (entry,) = json.loads(out)["files"]
+            assert [r["time_us"] for r in entry["records"]][:2] == [20.0, 21.0]
+            assert [f["rule"] for f in entry["findings"]] == ["truncated"]
+        else:
+            assert "1200.0" in out
+            assert "(truncated)" in err
+
+
+def test_load_takes_files_folders_and_patterns_together(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text(logs.nccl_tests(TIMES), encoding="utf-8")
+    (tmp_path / "logs" / "b.txt").write_text(logs.osu(ONE), encoding="utf-8")
+    (tmp_path / "logs" / "README").write_text("of no format", encoding="utf-8")
+    frame = commbench.load(tmp_path / "logs")
+    assert frame.groupby("run").size().to_dict() == {"a.log": 8, "b.txt": 4}
+    assert [f["rule"] for f in frame.attrs["findings"] if f["rule"] == "not read"] == ["not read"]
+    assert frame["line"].iloc[0] == 14
+    assert len(commbench.load(str(tmp_path / "logs" / "*.log"), tmp_path / "logs" / "b.txt")) == 12
+
+
+def test_a_format_is_a_file() -> None:
+    assert {reader.NAME for reader in readers()} >= {kind for _, kind in FORMATS.values()}
+    assert all(reader.recognise(["hello\n"]) == 0 for reader in readers())
