@@ -156,8 +156,8 @@ def _settings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     devices = Counter(device["name"] for device in library.pop("devices", None) or [])
     library.pop("library", None)  # in the records too
     machine = {name: value for name, value in manifest.get("machine", {}).items() if name != "executable"}
-    effort = {name: value for name, value in manifest["plan"].get("effort", {}).items() if name != "seed"}
-    found = _flat("machine", machine) + _flat("library", library) + _flat("effort", effort) if manifest else []
+    effort = {name: value for name, value in manifest.get("plan", {}).get("effort", {}).items() if name != "seed"}
+    found = _flat("machine", machine) + _flat("library", library) + _flat("effort", effort)
     if devices:
         found.append(("devices", ", ".join(f"{number} x {name}" for name, number in sorted(devices.items()))))
     for session in manifest.get("sessions", []):
