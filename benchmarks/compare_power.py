@@ -101,19 +101,31 @@ def count(options: argparse.Namespace, kind: str) -> dict[str, float]:
     return {name: number / options.pairs for name, number in found.items()}
 
 
+def percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def wilson(part: float, number: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a probability that showed in this part of so many trials."""
+    z = 1.96
+    middle, wide = part + z**2 / (2 * number), z * (part * (1 - part) / number + (z / (2 * number)) ** 2) ** 0.5
+    return (middle - wide) / (1 + z**2 / number), (middle + wide) / (1 + z**2 / number)
+
+
 def report(options: argparse.Namespace, outcomes: dict[str, dict[str, float]]) -> list[str]:
     """Return the lines of the table."""
 
-    def percent(part: float) -> str:
-        return f"{100 * part:.1f} %"
+    def rate(part: float) -> str:
+        low, high = wilson(part, options.pairs)
+        return f"{percent(part)} ({100 * low:.1f} to {100 * high:.1f})"
 
     equal, one, all_ = (outcomes[kind] for kind in (EQUAL, ONE, ALL))
     slower = f"{100 * options.slowdown:g} %"
     rows = [
-        ["equal: any cell called slower or faster", percent(equal["any"]), f"at most {percent(ALARMS_BAR)}"],
-        [f"one cell {slower} slower: that cell found", percent(one["first"]), f"at least {percent(FOUND_BAR)}"],
-        ["one cell slower: any other cell called", percent(one["others"]), f"at most {percent(ALARMS_BAR)}"],
-        [f"all cells {slower} slower: found in some cell", percent(all_["any"]), f"at least {percent(FOUND_BAR)}"],
+        ["equal: any cell called slower or faster", rate(equal["any"]), f"at most {percent(ALARMS_BAR)}"],
+        [f"one cell {slower} slower: that cell found", rate(one["first"]), f"at least {percent(FOUND_BAR)}"],
+        ["one cell slower: any other cell called", rate(one["others"]), f"at most {percent(ALARMS_BAR)}"],
+        [f"all cells {slower} slower: found in some cell", rate(all_["any"]), f"at least {percent(FOUND_BAR)}"],
         ["all cells slower: share of cells found", percent(all_["share"]), "-"],
     ]
     for kind, outcome in outcomes.items():
@@ -125,7 +137,7 @@ def report(options: argparse.Namespace, outcomes: dict[str, dict[str, float]]) -
         f"median of {options.rounds} rounds of {options.round_spread}; stalls in {options.stalls} of launches"
     )
     about = f"# {options.pairs} pairs of each kind, {options.launches} launches a side, {options.cells} cells"
-    return [about, noise, *table(["pairs", "outcome", "bar"], rows)]
+    return [about, noise, "# in brackets: 95 % interval", *table(["pairs", "outcome", "bar"], rows)]
 
 
 def parser() -> argparse.ArgumentParser:
