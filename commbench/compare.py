@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.streams import Patient
 from commbench.units import parse_number
 
 MOST = 26  # sides: each has a letter
@@ -67,6 +68,7 @@ def fraction(text: str, what: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Compare, print, and exit."""
+    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)  # a reader who left does not change the code
     try:
         code = _carry_out(parser().parse_args(arguments))
         sys.stdout.flush()

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from commbench.errors import ResultsError
 from commbench.results.journal import read_manifest, read_records
@@ -58,6 +58,7 @@ FIELDS = tuple(field.name for field in fields(Cell))
 
 Times = list[float | None]  # us, launch by launch; None where the cell has no time
 Key = tuple[str, Cell]  # the vendor, and its cell
+K = TypeVar("K")
 
 
 class Side:
@@ -98,7 +99,11 @@ class Side:
             self.times.setdefault(key, []).append(median(timed) if timed else None)
             self.algorithms[key] |= {one.observed_algorithm for one in those if one.observed_algorithm}
             self.without[key].update((one.status, one.reason) for one in those if one.status != OK)
-        for name, text in _settings(manifest or {}):
+        try:
+            settings = _settings(manifest or {})
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ResultsError(f"a manifest of {self.name} is not one of commbench ({error!r})") from None
+        for name, text in settings:
             self.settings[name].add(text)
 
     def _cell(self, record: Record, manifest: Mapping[str, Any]) -> Cell:
@@ -193,7 +198,8 @@ class Row:
 
     cell: Cell
     way: str  # how it was matched: same algorithm, auto, best
-    algorithms: tuple[str, str]  # those whose times these are; of auto what ran, as far as that is known
+    algorithms: tuple[str, str]  # those whose times these are
+    observed: tuple[str | None, str | None]  # what ran, as far as that is known
     launches: tuple[int, int]
     time_us: tuple[float, float]  # medians over launches
     ratio: float  # time of b / time of a: median of all ratios of a launch of b and one of a
@@ -299,7 +305,7 @@ def _compare_two(a: Side, b: Side, times: int, margin: float) -> Comparison:
     tested = [one for one in matched if a.tested and b.tested and min(one.launches) >= FEWEST_LAUNCHES]
     ps = family([(_padded(one.b, tested, 1), _padded(one.a, tested, 0)) for one in tested])
     by_cell = {id(one): min(1.0, times * p) for one, p in zip(tested, ps, strict=True)}
-    rows = [_row(one, by_cell.get(id(one)), margin) for one in matched]
+    rows = [_row(a, b, one, by_cell.get(id(one)), margin) for one in matched]
     settings = [
         Setting(name, _text(a.settings.get(name)), _text(b.settings.get(name)))
         for name in sorted(a.settings.keys() | b.settings.keys())
@@ -326,7 +332,7 @@ def _statuses(side: Side, key: Key) -> set[str]:
 class _Match:
     cell: Cell
     way: str
-    algorithms: tuple[str, str]
+    keys: tuple[Key, Key]  # whose times these are; of best: mostly
     a: Times
     b: Times
 
@@ -345,9 +351,7 @@ def _match(a: Side, b: Side) -> tuple[list[_Match], list[Unmatched]]:
     shared = set(a.vendors) & set(b.vendors)
     if shared:
         both = [key for key in a.timed if key in b.timed]
-        matched = [
-            _Match(key[1], BY_ALGORITHM, (_ran(a, key), _ran(b, key)), a.times[key], b.times[key]) for key in both
-        ]
+        matched = [_Match(key[1], BY_ALGORITHM, (key, key), a.times[key], b.times[key]) for key in both]
         return matched, [*_lacking(a, b, set(both)), *_lacking(b, a, set(both))]
     for side in (a, b):
         if len(side.vendors) > 1:
@@ -364,12 +368,12 @@ def _match(a: Side, b: Side) -> tuple[list[_Match], list[Unmatched]]:
         used |= {*candidates.values(), *others.values()}
         key_a, key_b = candidates.get((AUTO, None)), others.get((AUTO, None))
         if key_a and key_b:
-            matched.append(_Match(key_a[1], AUTO, (_ran(a, key_a), _ran(b, key_b)), a.times[key_a], b.times[key_b]))
+            matched.append(_Match(key_a[1], AUTO, (key_a, key_b), a.times[key_a], b.times[key_b]))
         if len(candidates) == len(others) == 1 and key_a and key_b:
             continue  # best would be auto again
-        name_a, times_a = best({_name(key[1]): a.times[key] for key in candidates.values()})
-        name_b, times_b = best({_name(key[1]): b.times[key] for key in others.values()})
-        matched.append(_Match(base, BEST, (name_a, name_b), times_a, times_b))
+        best_a, times_a = best({key: a.times[key] for key in candidates.values()})
+        best_b, times_b = best({key: b.times[key] for key in others.values()})
+        matched.append(_Match(base, BEST, (best_a, best_b), times_a, times_b))
     return matched, [*_lacking(a, b, used), *_lacking(b, a, used)]
 
 
@@ -382,10 +386,11 @@ def _by_base(side: Side) -> dict[Cell, dict[tuple[str, str | None], Key]]:
     return found
 
 
-def best(candidates: Mapping[str, Times]) -> tuple[str, Times]:
+def best(candidates: Mapping[K, Times]) -> tuple[K, Times]:
     """Return the fastest candidate, and for each launch the time of the one that was fastest in all other launches.
 
-    So a launch that was lucky does not choose for itself: the fastest of many would else look faster than it is.
+    So a launch that was lucky does not choose for itself: the fastest of many would else look faster than it is. Some
+    candidate must have a time.
     """
     longest = max(map(len, candidates.values()))
     times = {name: of + [None] * (longest - len(of)) for name, of in candidates.items()}
@@ -394,11 +399,13 @@ def best(candidates: Mapping[str, Times]) -> tuple[str, Times]:
     for launch in launches:
         there = {name: of for name, of in times.items() if of[launch]}
         name = _fastest(there, [other for other in launches if other != launch]) or _fastest(there, launches)
-        chosen.append(there[name][launch] if name else None)
-    return _fastest(times, launches) or "", chosen
+        chosen.append(None if name is None else there[name][launch])
+    fastest = _fastest(times, launches)
+    assert fastest is not None
+    return fastest, chosen
 
 
-def _fastest(times: Mapping[str, Times], launches: Iterable[int]) -> str | None:
+def _fastest(times: Mapping[K, Times], launches: Iterable[int]) -> K | None:
     where = list(launches)
     medians = {name: median(those) for name, of in times.items() if (those := [t for i in where if (t := of[i])])}
     return min(medians, key=medians.__getitem__, default=None)
@@ -408,10 +415,8 @@ def _name(cell: Cell) -> str:
     return cell.algorithm if cell.protocol is None else f"{cell.algorithm}/{cell.protocol}"
 
 
-def _ran(side: Side, key: Key) -> str:
-    """Return a cell's algorithm; of auto what ran, where that is known."""
-    name, ran = _name(key[1]), side.algorithms[key] - {AUTO}
-    return f"{name} ({', '.join(sorted(ran))})" if key[1].algorithm == AUTO and ran else name
+def _observed(side: Side, key: Key) -> str | None:
+    return ", ".join(sorted(side.algorithms.get(key, ()))) or None
 
 
 def _lacking(side: Side, other: Side, used: set[Key]) -> list[Unmatched]:
@@ -451,7 +456,7 @@ def _text(values: set[str] | None) -> str | None:
     return " | ".join(sorted(values)) if values else None
 
 
-def _row(one: _Match, p: float | None, margin: float) -> Row:
+def _row(a: Side, b: Side, one: _Match, p: float | None, margin: float) -> Row:
     ratio, low, high = ratio_interval(one.b, one.a)
     assert ratio is not None  # both have a time in some launch
     verdict = CANNOT_TELL
@@ -459,8 +464,11 @@ def _row(one: _Match, p: float | None, margin: float) -> Row:
         verdict = SLOWER if ratio > 1 else FASTER
     elif p is not None and within(low, high, margin):
         verdict = SAME
-    times = tuple(round(median([time for time in side if time]), 4) for side in (one.a, one.b))
-    return Row(one.cell, one.way, one.algorithms, one.launches, (times[0], times[1]), ratio, low, high, p, verdict)
+    names = (_name(one.keys[0][1]), _name(one.keys[1][1]))
+    observed = (_observed(a, one.keys[0]), _observed(b, one.keys[1]))
+    ours, theirs = (round(median([time for time in side if time]), 4) for side in (one.a, one.b))
+    about = (one.cell, one.way, names, observed, one.launches, (ours, theirs))
+    return Row(*about, ratio, low, high, p, verdict)
 
 
 def band(size: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from commbench.report.compare import (
+    AUTO,
     BEST,
     BY_ALGORITHM,
     FASTER,
@@ -27,12 +28,22 @@ from commbench.units import format_size
 
 WAYS = {
     BY_ALGORITHM: "cell by cell, each algorithm and protocol with itself",
-    "auto": "the libraries differ: what each chose (auto) with what the other chose",
+    AUTO: "the libraries differ: what each chose (auto) with what the other chose",
     BEST: "the libraries differ: the fastest algorithm of each with that of the other, whichever they are",
 }
 # The columns of a row, beside those of its cell.
 COLUMNS = (
-    *("way", "algorithm_a", "algorithm_b", "launches_a", "launches_b", "time_us_a", "time_us_b"),
+    *(
+        "way",
+        "algorithm_a",
+        "algorithm_b",
+        "observed_a",
+        "observed_b",
+        "launches_a",
+        "launches_b",
+        "time_us_a",
+        "time_us_b",
+    ),
     *("ratio", "low", "high", "p", "verdict", "band"),
 )
 Table = tuple[list[str], list[list[str]]]
@@ -46,7 +57,7 @@ def names(sides: Sequence[Side]) -> dict[str, str]:
 def flat(row: Row) -> dict[str, Any]:
     """Return a row as one flat mapping: its cell's fields, then COLUMNS."""
     values = {name: getattr(row.cell, name) for name in FIELDS if name not in ("algorithm", "protocol")}
-    pairs = {"algorithm": row.algorithms, "launches": row.launches, "time_us": row.time_us}
+    pairs = {"algorithm": row.algorithms, "observed": row.observed, "launches": row.launches, "time_us": row.time_us}
     values |= {"way": row.way} | {
         f"{name}_{side}": pair[i] for name, pair in pairs.items() for i, side in enumerate("ab")
     }
@@ -131,13 +142,18 @@ def cell_table(found: Comparison, a: str, b: str, margin: float) -> tuple[str, T
     header += [f"{a} (us)", f"{b} (us)", f"{b}/{a}", "low", "high", "p", "verdict"]
     rows = []
     for row in found.rows:
-        one, other = row.algorithms
+        one, other = (_ran(*pair) for pair in zip(row.algorithms, row.observed, strict=True))
         line = [str(row.cell.size), *([row.way] if ways else [])]
         line += [one if one == other else f"{one} | {other}", *(_plain(getattr(row.cell, name)) for name in own)]
         line += [*(f"{time:.2f}" for time in row.time_us), *map(number, (row.ratio, row.low, row.high))]
         line += ["-" if row.p is None else f"{row.p:.4f}"]
         rows.append([*line, f"same within {100 * margin:g} %" if row.verdict == SAME else row.verdict])
     return ", ".join(shared), (header, rows)
+
+
+def _ran(name: str, observed: str | None) -> str:
+    """Return an algorithm; with auto, what ran."""
+    return f"{name} ({observed})" if name.startswith(AUTO) and observed else name
 
 
 def band_table(found: Comparison, a: str, b: str) -> Table:
@@ -193,7 +209,7 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
         lines.extend(["", f"## {_escaped(title)}", ""] if markdown else ["", f"# {title}"])
 
     def say(those: Iterable[str]) -> None:
-        lines.extend(item + (_escaped(one) if markdown else one) for one in those)
+        lines.extend(item + (_escaped(one) if markdown else _printable(one)) for one in those)
 
     def show(table: Table) -> None:
         lines.extend(["", *_markdown(table)] if markdown else _aligned(table))
@@ -233,7 +249,7 @@ def _of(one: Failure) -> dict[str, Any]:
 
 
 def _aligned(table: Table) -> list[str]:
-    header, rows = table
+    header, rows = [*map(_printable, table[0])], [[*map(_printable, row)] for row in table[1]]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     first, *others = (
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
@@ -245,6 +261,11 @@ def _markdown(table: Table) -> list[str]:
     header, rows = table
     lines = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(_escaped(cell) for cell in line)} |" for line in lines]
+
+
+def _printable(text: str) -> str:
+    """Return text of a log so that it is one line, and no terminal obeys it."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def _escaped(cell: str) -> str:

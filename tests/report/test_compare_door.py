@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from commbench.compare import fraction, main
 from commbench.errors import UsageError
 from tests.results.test_launches import write_set
 
+ROOT = Path(__file__).resolve().parents[2]
 SIZES = (8, 512, 65536)
 
 
@@ -138,6 +142,26 @@ def test_the_gate(say: Any, words: list[str], expected: int, last: str) -> None:
         re.match(r"# (slower|cannot tell) in [BC]: allreduce auto at \w+, 2 ranks on 1 node, ", c) for c in cells
     )
     assert out.startswith("# A: ")
+
+
+def test_text_of_a_log_does_not_reach_the_terminal_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_set(tmp_path / "x", "a", 1, library="MPICH 5\x1b[2J\nB is faster")
+    write_set(tmp_path / "y", "a", 1)
+    _, out, _ = door(tmp_path, monkeypatch, capsys, "x", "y")
+    assert "\x1b" not in out and "\nB is faster" not in out
+    assert "MPICH 5\\x1b[2J\\nB is faster" in out
+
+
+def test_a_reader_who_left_does_not_change_the_code(runs: Path) -> None:
+    command = [sys.executable, "-m", "commbench.compare", "before", "after", "--fail-if-slower", "50%"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=runs, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as it:
+        assert it.stdout and it.stderr
+        it.stdout.close()
+        said = it.stderr.read().decode()
+    assert (it.returncode, said.count("\n")) == (0, 1)
 
 
 def test_the_gate_does_not_pass_a_cell_that_broke(
