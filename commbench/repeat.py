@@ -43,7 +43,7 @@ from commbench.units import parse_number, parse_whole
 
 SET = "repeat.json"
 ENDED = (EXIT_OK, EXIT_FAILED, EXIT_TIMEOUT)  # a launch with another exit code did not come to its end
-NOT_MEASURING = {"repeat", "doctor"}  # doors that leave no results
+NOT_MEASURING = {"repeat", "compare", "doctor"}  # doors that leave no results
 HALVES = 8  # launches from which on halves can be told apart
 PATIENCE = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, None))
 

@@ -180,6 +180,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--", "python", "-m", "commbench.alreduce"], "NAME one of allgather, allreduce"),
     (["--", "python", "-m", "commbench.repeat", "--", *DOOR], "the command runs a door of commbench"),
     (["--", "python", "-m", "commbench.doctor"], "the command runs a door of commbench"),
+    (["--", "python", "-m", "commbench.compare", "x", "y"], "the command runs a door of commbench"),
     (["--", *DOOR, "--out", "x"], "leave --out out of it"),
     (["--", *DOOR, "--out=x"], "leave --out=x out of it"),
     (["--", *DOOR, "--resume"], "leave --resume out of it"),

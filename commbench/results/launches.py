@@ -102,17 +102,29 @@ class Launches:
 
 def read_sets(folder: Path) -> list[Launches]:
     """Return the sets of launches in a folder; runs that were not begun here are one set, in the order of names."""
-    found = [(read_launch(path.parent), path.parent) for path in folder.rglob(MANIFEST)]
     sets: dict[str, Launches] = {}
-    for about, run_folder in sorted(found, key=lambda one: (one[0].get("launch", 0), str(one[1]))):
-        name = about.get("set", "a")
-        sets.setdefault(name, Launches(name, about.get("command", []))).add(run_folder)
-    if not sets:
-        raise ResultsError(f"{folder} holds no run: a run folder has a {MANIFEST}")
+    for name, runs in run_folders(folder).items():
+        sets[name] = Launches(name, runs[0][0].get("command", []))
+        for _, run_folder in runs:
+            sets[name].add(run_folder)
     for name, one in sets.items():
         if not one.keys:
             raise ResultsError(f"no cell of {name} in {folder} has a time: {reasons(one)}")
-    return [sets[name] for name in sorted(sets)]
+    return list(sets.values())
+
+
+def run_folders(folder: Path) -> dict[str, list[tuple[dict[str, Any], Path]]]:
+    """Return the run folders below a folder by their set, each with what is known of its launch, in their order.
+
+    Runs that were not begun by `commbench.repeat` are of set a, in the order of names.
+    """
+    found = [(read_launch(path.parent), path.parent) for path in folder.rglob(MANIFEST)]
+    sets: dict[str, list[tuple[dict[str, Any], Path]]] = {}
+    for about, run_folder in sorted(found, key=lambda one: (one[0].get("launch", 0), str(one[1]))):
+        sets.setdefault(about.get("set", "a"), []).append((about, run_folder))
+    if not sets:
+        raise ResultsError(f"{folder} holds no run: a run folder has a {MANIFEST}")
+    return dict(sorted(sets.items()))
 
 
 def reasons(one: Launches) -> str:

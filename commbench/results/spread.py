@@ -184,22 +184,36 @@ def compare(cells: Sequence[tuple[Times, Times]], margin: float) -> list[Compari
     of rank tests could never find anything in seven cells of five launches. A cell that is not different is the same
     where the interval lies within `margin`.
     """
-    ps = _family(cells) if cells else []
+    ps = family(cells)
     return [_compare_one(a, b, p, margin) for (a, b), p in zip(cells, ps, strict=True)]
 
 
 def _compare_one(a: Times, b: Times, p: float, margin: float) -> Comparison:
+    ratio, low, high = ratio_interval(a, b)
+    verdict = CANNOT_TELL
+    if ratio is not None and p <= LEVEL:
+        verdict = DIFFERENT
+    elif within(low, high, margin):
+        verdict = SAME
+    return Comparison(ratio, low, high, p, verdict)
+
+
+def ratio_interval(a: Times, b: Times) -> tuple[float | None, float | None, float | None]:
+    """Return the median of all ratios of a launch of a and one of b, and the ends of its interval, at least 95 %.
+
+    The ends are None where so few launches give no such interval; all three where a set has no time.
+    """
     ratios = sorted(one / other for one in a if one for other in b if other)
     if not ratios:
-        return Comparison(None, None, None, p, CANNOT_TELL)
+        return None, None, None
     k = _outside(sum(map(bool, a)), sum(map(bool, b)))
     low, high = (ratios[k - 1], ratios[-k]) if k else (None, None)
-    verdict = CANNOT_TELL
-    if p <= LEVEL:
-        verdict = DIFFERENT
-    elif low is not None and high is not None and low >= 1 / (1 + margin) and high <= 1 + margin:
-        verdict = SAME
-    return Comparison(median(ratios), low, high, p, verdict)
+    return median(ratios), low, high
+
+
+def within(low: float | None, high: float | None, margin: float) -> bool:
+    """Whether an interval of a ratio says that the two times are the same within `margin`."""
+    return low is not None and high is not None and low >= 1 / (1 + margin) and high <= 1 + margin
 
 
 @cache
@@ -226,8 +240,13 @@ def _padded(one: Sequence[int], other: Sequence[int], size: int) -> Iterator[tup
     return zip([*one, *[0] * (size - len(one))], [*other, *[0] * (size - len(other))], strict=True)
 
 
-def _family(cells: Sequence[tuple[Times, Times]]) -> list[float]:
-    """Return each cell's p: the share of labellings of the launches whose largest |t| of all cells reaches its own."""
+def family(cells: Sequence[tuple[Times, Times]]) -> list[float]:
+    """Return each cell's p: the share of labellings of the launches whose largest |t| of all cells reaches its own.
+
+    Each set has as many times in one cell as in any other, None among them; launches keep their place.
+    """
+    if not cells:
+        return []
     import numpy as np
 
     logs = np.array([[math.nan if not time else math.log(time) for time in (*a, *b)] for a, b in cells]).T

@@ -1,0 +1,110 @@
+"""Compare runs, or sets of launches, on matched cells only: ratios of times, and which differences are real.
+
+python -m commbench.compare results/before results/after --fail-if-slower 5%
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.streams import Patient
+from commbench.units import parse_number
+
+MOST = 26  # sides: each has a letter
+
+EXAMPLES = """examples:
+  python -m commbench.compare results/before results/after
+  python -m commbench.compare results/before results/after --fail-if-slower 5%
+  python -m commbench.compare results/h100 results/mi250x --match nodes --format md > comparison.md
+  python -m commbench.compare results/ring          a folder of `commbench.repeat --against`: its a against its b
+
+exit codes: 0 compared, and with --fail-if-slower no cell is slower by more; 1 one is, for certain; 2 bad input;
+3 with --fail-if-slower: cannot tell of some cell
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (--help shows the options)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    it = _Parser(
+        prog="commbench compare",
+        description="Compare runs, or sets of launches, on matched cells only; all later ones with the first.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    it.add_argument("paths", metavar="PATH", nargs="+", help="a run folder, or a folder of equal launches")
+    it.add_argument(
+        "--match",
+        choices=("ranks", "nodes", "gpus"),
+        default="ranks",
+        help="what makes two launches one scale: as many ranks on as many nodes, nodes, or GPUs (default ranks)",
+    )
+    it.add_argument(
+        "--fail-if-slower", metavar="P", help="exit 1 where a cell is slower by more than P (5%%), for certain"
+    )
+    output = it.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="one JSON object a line")
+    output.add_argument("--format", choices=("text", "md", "csv"), default="text", help="of the tables (default text)")
+    return it
+
+
+def fraction(text: str, what: str) -> float:
+    """Return the fraction that `text` stands for: 5% and 0.05 are the same; 5 may be either, and is refused."""
+    percent = text.strip().endswith("%")
+    value = parse_number(text.strip().removesuffix("%"), what)
+    if not percent and value >= 1:
+        raise UsageError(f"{what} is a part of the time: write {text}% for {text} hundredths, not {text!r}")
+    return value / 100 if percent else value
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Compare, print, and exit."""
+    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)  # a reader who left does not change the code
+    try:
+        code = _carry_out(parser().parse_args(arguments))
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"commbench compare: error: {error}", file=sys.stderr, flush=True)
+        code = EXIT_USAGE
+    raise SystemExit(code)
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    from commbench.report import compare_screen as screen
+    from commbench.report.compare import MARGIN, compare, read_sides
+
+    limit = None if options.fail_if_slower is None else fraction(options.fail_if_slower, "--fail-if-slower")
+    sides = [side for path in options.paths for side in read_sides(path, options.match)]
+    if len(sides) < 2:
+        raise UsageError(f"a comparison takes two sides, and {sides[0].name} is one: name another folder beside it")
+    if len(sides) > MOST:
+        raise UsageError(f"at most {MOST} sides are compared at once, not {len(sides)}")
+    if len({side.name for side in sides}) < len(sides):
+        raise UsageError("each side is another one: a folder is named twice")
+    margin = MARGIN if limit is None else limit
+    comparisons = compare(sides, margin)
+    if options.json:
+        print(screen.as_json(comparisons), end="")
+    elif options.format == "csv":
+        print(screen.as_csv(comparisons), end="")
+    else:
+        print(screen.text(sides, comparisons, margin, markdown=options.format == "md"), end="")
+    if limit is None:
+        return EXIT_OK
+    gate = screen.gate(sides, comparisons, limit)
+    sys.stdout.flush()
+    print("\n".join(gate.lines), file=sys.stderr, flush=True)
+    return EXIT_FAILED if gate.failing else EXIT_CANNOT_TELL if gate.open else EXIT_OK
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,506 @@
+"""Two or more sides (runs, or sets of launches), compared on matched cells only.
+
+Ratios are of times, the later side's over the first one's: above 1 the later side is slower. A difference is real where
+launches shuffled between the two sides give one as large in any cell in at most 5 % of all ways (`results/spread.py`);
+of fewer than five launches a side, and of logs that others wrote, only the ratio is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeVar
+
+from commbench.errors import ResultsError
+from commbench.results.journal import read_manifest, read_records
+from commbench.results.launches import run_folders
+from commbench.results.record import Record
+from commbench.results.spread import CANNOT_TELL, LEVEL, SAME, family, ratio_interval, within
+from commbench.results.stats import median
+from commbench.results.status import FAILURES, OK
+from commbench.units import approximate_size
+
+SLOWER, FASTER = "slower", "faster"  # of the later side
+FEWEST_LAUNCHES = 5  # of each side, before anything is called real
+MARGIN = 0.05
+RANKS, NODES, GPUS = "ranks", "nodes", "gpus"
+BY_ALGORITHM, AUTO, BEST = "same algorithm", "auto", "best"
+# By size in bytes, up to and with the limit: how long one takes, a mixture, how much a second carries.
+BANDS = (("latency", 32 << 10), ("middle", 4 << 20), ("bandwidth", None))
+_DIES = re.compile(r"MI250X?\b")  # two devices, of which a rank has one, make one of these GPUs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What two sides must have in common to be compared."""
+
+    collective: str
+    scale: str  # in words: 8 ranks on 1 node
+    dtype: str
+    redop: str | None
+    root: int | None
+    size: int  # bytes
+    inplace: bool
+    buffer: str
+    group: str  # empty: the whole launch, or its first ranks
+    method: str
+    algorithm: str
+    protocol: str | None
+
+
+FIELDS = tuple(field.name for field in fields(Cell))
+
+Times = list[float | None]  # us, launch by launch; None where the cell has no time
+Key = tuple[str, Cell]  # the vendor, and its cell
+K = TypeVar("K")
+
+
+class Side:
+    """One run, or one set of equal launches: of each cell its times, launch by launch, and what was set."""
+
+    def __init__(self, name: str, match: str = RANKS) -> None:
+        """`match`: whether equal ranks (on as many nodes), nodes or gpus make two launches of one scale."""
+        self.name, self._match = name, match
+        self.launches = 0
+        self.tested = True  # whether its launches may stand for chance: not those of others' logs
+        self.times: dict[Key, Times] = {}
+        self.algorithms: dict[Key, set[str]] = defaultdict(set)  # observed
+        self.without: dict[Key, Counter[tuple[str, str]]] = defaultdict(Counter)  # (status, reason) of cells, no time
+        self.settings: dict[str, set[str]] = defaultdict(set)
+        self.simulated: set[bool] = set()
+
+    def add(self, records: Iterable[Record], manifest: Mapping[str, Any] | None = None) -> None:
+        """Add a launch; one without a manifest was not made here, and nothing is called real of it."""
+        self.launches += 1
+        self.tested &= manifest is not None
+        found: dict[Key, list[Record]] = defaultdict(list)
+        for record in records:
+            found[vendor(record), self._cell(record, manifest or {})].append(record)
+            self.simulated.add(record.simulated)
+            for name, text in _settings_of(record):
+                self.settings[name].add(text)
+        for key, those in found.items():
+            scales = sorted({(one.nranks, one.nnodes) for one in those})
+            if len(scales) > 1:
+                texts = " and ".join(_scale_text(*one) for one in scales)
+                raise ResultsError(
+                    f"--match {self._match} compares one number of ranks a side, and {self.name} has {texts}: "
+                    "--match ranks keeps them apart"
+                )
+            timed = [one.time_us for one in those if one.status == OK and one.time_us]
+            # The launch's place is that among the launches that have the cell, so that runs of other doors, or with
+            # other options, in the same folder do not stand beside it as launches without it.
+            self.times.setdefault(key, []).append(median(timed) if timed else None)
+            self.algorithms[key] |= {one.observed_algorithm for one in those if one.observed_algorithm}
+            self.without[key].update((one.status, one.reason) for one in those if one.status != OK)
+        try:
+            settings = _settings(manifest or {})
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ResultsError(f"a manifest of {self.name} is not one of commbench ({error!r})") from None
+        for name, text in settings:
+            self.settings[name].add(text)
+
+    def _cell(self, record: Record, manifest: Mapping[str, Any]) -> Cell:
+        values: dict[str, Any] = {name: getattr(record, name) for name in FIELDS if name != "scale"}
+        if record.group == "all" or record.group.startswith("first "):
+            values["group"] = ""
+        return Cell(scale=self._scale(record, manifest), **values)
+
+    def _scale(self, record: Record, manifest: Mapping[str, Any]) -> str:
+        if self._match == NODES:
+            return _count(record.nnodes, "node")
+        if self._match == RANKS:
+            return _scale_text(record.nranks, record.nnodes)
+        devices = manifest.get("library", {}).get("devices")
+        if not devices:
+            raise ResultsError(
+                f"--match {GPUS} needs each rank's device, and {self.name} does not tell: --match {RANKS} or {NODES}"
+            )
+        dies = 2 if all(_DIES.search(device["name"]) for device in devices) else 1
+        return _count(math.ceil(record.nranks / dies), "GPU")
+
+    @property
+    def vendors(self) -> list[str]:
+        return sorted({name for name, _ in self.timed})
+
+    @property
+    def timed(self) -> dict[Key, Times]:
+        """The cells that have a time in some launch."""
+        return {key: times for key, times in self.times.items() if any(times)}
+
+
+def vendor(record: Record) -> str:
+    """Return whose algorithms a record's are: the library without its version, the backend where it is not known."""
+    return re.split(r"\s+v?\d", record.library)[0].strip() or record.backend
+
+
+def _scale_text(ranks: int, nodes: int) -> str:
+    return f"{_count(ranks, 'rank')} on {_count(nodes, 'node')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _settings_of(record: Record) -> list[tuple[str, str]]:
+    """Return what a record itself tells of the settings."""
+    found = {"backend": record.backend, "library": record.library, "loop": record.loop}
+    found |= {"ranks": str(record.nranks), "nodes": str(record.nnodes)} if record.group == "all" else {}
+    return [(name, text) for name, text in found.items() if text]
+
+
+def _settings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the settings that a manifest holds, by dotted names, each as text."""
+    library = dict(manifest.get("library", {}))
+    devices = Counter(device["name"] for device in library.pop("devices", None) or [])
+    library.pop("library", None)  # in the records too
+    machine = {name: value for name, value in manifest.get("machine", {}).items() if name != "executable"}
+    effort = {name: value for name, value in manifest.get("plan", {}).get("effort", {}).items() if name != "seed"}
+    found = _flat("machine", machine) + _flat("library", library) + _flat("effort", effort)
+    if devices:
+        found.append(("devices", ", ".join(f"{number} x {name}" for name, number in sorted(devices.items()))))
+    for session in manifest.get("sessions", []):
+        found += _flat("environment", session.get("environment", {}))
+        site = session.get("site", {})
+        found += [(f"site.{name}", str(site[name])) for name in ("cores", "crowded") if name in site]
+    return found
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [one for key, below in value.items() for one in _flat(f"{name}.{key}", below)]
+    return [(name, value if isinstance(value, str) else json.dumps(value))]
+
+
+def read_sides(path: str | Path, match: str = RANKS) -> list[Side]:
+    """Return the sides in a folder: each set of launches below it is one, and so are all runs that are of none."""
+    sets = run_folders(Path(path))
+    sides = []
+    for name, runs in sets.items():
+        side = Side(f"{path} ({name})" if len(sets) > 1 else str(path), match)
+        for _, folder in runs:
+            side.add(read_records(folder), read_manifest(folder))
+        if not side.timed:
+            raise ResultsError(f"no cell of {side.name} has a time: there is nothing to compare")
+        sides.append(side)
+    return sides
+
+
+@dataclass(frozen=True)
+class Row:
+    """One matched cell: a is the first side's, b the later one's."""
+
+    cell: Cell
+    way: str  # how it was matched: same algorithm, auto, best
+    algorithms: tuple[str, str]  # those whose times these are
+    observed: tuple[str | None, str | None]  # what ran, as far as that is known
+    launches: tuple[int, int]
+    time_us: tuple[float, float]  # medians over launches
+    ratio: float  # time of b / time of a: median of all ratios of a launch of b and one of a
+    low: float | None  # interval of the ratio over launches, of this cell alone, at least 95 %
+    high: float | None
+    p: float | None  # how often equal sides differ so much in some cell; None: not tested
+    verdict: str
+
+    @property
+    def band(self) -> str:
+        return band(self.cell.size)
+
+
+@dataclass(frozen=True)
+class Band:
+    """The cells of one collective whose sizes lie in one band."""
+
+    collective: str
+    way: str
+    band: str
+    limits: str
+    cells: int
+    ratio: float  # geometric mean
+    smallest: float
+    largest: float
+    slower: int  # cells that are so for certain
+    faster: int
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A cell that one side lacks; `cell` is of the other one."""
+
+    cell: Cell
+    why: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that ended badly on one side, in some launches at least."""
+
+    side: str
+    cell: Cell
+    status: str
+    reason: str
+    launches: int
+    new: bool  # it did not on the first side
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What was set to one thing in a, and to another in b; None: not set, or not known."""
+
+    name: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides, compared."""
+
+    a: Side
+    b: Side
+    rows: list[Row]
+    unmatched: list[Unmatched]
+    bands: list[Band]
+    settings: list[Setting]
+    failures: list[Failure]
+
+    def failing(self, limit: float) -> list[Row]:
+        """The cells that are slower for certain, and by more than `limit` (0.05: 5 %)."""
+        return [row for row in self.rows if row.verdict == SLOWER and row.ratio > 1 + limit]
+
+    def open(self, limit: float) -> list[Row]:
+        """The cells that are not failing, and of which it is not known that they are not slower by more than that."""
+        failing = self.failing(limit)
+        return [
+            row
+            for row in self.rows
+            if row not in failing and (row.p is None or row.high is None or row.high > 1 + limit)
+        ]
+
+
+def compare(sides: Sequence[Side], margin: float = MARGIN) -> list[Comparison]:
+    """Compare each later side with the first one; raise ResultsError where that cannot be done soundly.
+
+    With several later sides, p is as many times as large (Bonferroni), so that all comparisons together are wrong in
+    at most 5 %.
+    """
+    simulated = {side.name: side.simulated for side in sides}
+    if len(set().union(*simulated.values())) > 1:
+        names = ", ".join(name for name, kinds in simulated.items() if True in kinds)
+        raise ResultsError(f"simulated results are not compared with measured ones, and {names} has simulated ones")
+    first, *later = sides
+    return [_compare_two(first, side, len(later), margin) for side in later]
+
+
+def _compare_two(a: Side, b: Side, times: int, margin: float) -> Comparison:
+    matched, unmatched = _match(a, b)
+    if not matched:
+        raise ResultsError(f"{a.name} and {b.name} have no cell in common: {_apart(a, b)}")
+    tested = [one for one in matched if a.tested and b.tested and min(one.launches) >= FEWEST_LAUNCHES]
+    ps = family([(_padded(one.b, tested, 1), _padded(one.a, tested, 0)) for one in tested])
+    by_cell = {id(one): min(1.0, times * p) for one, p in zip(tested, ps, strict=True)}
+    rows = [_row(a, b, one, by_cell.get(id(one)), margin) for one in matched]
+    settings = [
+        Setting(name, _text(a.settings.get(name)), _text(b.settings.get(name)))
+        for name in sorted(a.settings.keys() | b.settings.keys())
+        if a.settings.get(name) != b.settings.get(name)
+    ]
+    failures = [*_failures(a, a), *_failures(b, a)]
+    return Comparison(a, b, rows, unmatched, _bands(rows), settings, failures)
+
+
+def _failures(side: Side, first: Side) -> list[Failure]:
+    return [
+        Failure(side.name, key[1], status, reason, number, side is not first and status not in _statuses(first, key))
+        for key, found in side.without.items()
+        for (status, reason), number in found.items()
+        if status in FAILURES
+    ]
+
+
+def _statuses(side: Side, key: Key) -> set[str]:
+    return {status for status, _ in side.without.get(key, ())}
+
+
+@dataclass(frozen=True, eq=False)
+class _Match:
+    cell: Cell
+    way: str
+    keys: tuple[Key, Key]  # whose times these are; of best: mostly
+    a: Times
+    b: Times
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        return sum(map(bool, self.a)), sum(map(bool, self.b))
+
+
+def _padded(times: Times, matches: Sequence[_Match], side: int) -> Times:
+    longest = max(len((one.a, one.b)[side]) for one in matches)
+    return times + [None] * (longest - len(times))
+
+
+def _match(a: Side, b: Side) -> tuple[list[_Match], list[Unmatched]]:
+    """Match cells: by algorithm where both sides have libraries of one vendor, else auto with auto, best with best."""
+    shared = set(a.vendors) & set(b.vendors)
+    if shared:
+        both = [key for key in a.timed if key in b.timed]
+        matched = [_Match(key[1], BY_ALGORITHM, (key, key), a.times[key], b.times[key]) for key in both]
+        return matched, [*_lacking(a, b, set(both)), *_lacking(b, a, set(both))]
+    for side in (a, b):
+        if len(side.vendors) > 1:
+            raise ResultsError(
+                f"sides of different libraries are compared one with one, and {side.name} holds "
+                f"{' and '.join(side.vendors)}: give the folder of one"
+            )
+    ours, theirs = _by_base(a), _by_base(b)
+    matched, used = [], set()
+    for base, candidates in ours.items():
+        others = theirs.get(base)
+        if others is None:
+            continue
+        used |= {*candidates.values(), *others.values()}
+        key_a, key_b = candidates.get((AUTO, None)), others.get((AUTO, None))
+        if key_a and key_b:
+            matched.append(_Match(key_a[1], AUTO, (key_a, key_b), a.times[key_a], b.times[key_b]))
+        if len(candidates) == len(others) == 1 and key_a and key_b:
+            continue  # best would be auto again
+        best_a, times_a = best({key: a.times[key] for key in candidates.values()})
+        best_b, times_b = best({key: b.times[key] for key in others.values()})
+        matched.append(_Match(base, BEST, (best_a, best_b), times_a, times_b))
+    return matched, [*_lacking(a, b, used), *_lacking(b, a, used)]
+
+
+def _by_base(side: Side) -> dict[Cell, dict[tuple[str, str | None], Key]]:
+    """Return the timed cells that differ in algorithm and protocol only, together."""
+    found: dict[Cell, dict[tuple[str, str | None], Key]] = defaultdict(dict)
+    for key in side.timed:
+        base = replace(key[1], algorithm=BEST, protocol=None)
+        found[base][key[1].algorithm, key[1].protocol] = key
+    return found
+
+
+def best(candidates: Mapping[K, Times]) -> tuple[K, Times]:
+    """Return the fastest candidate, and for each launch the time of the one that was fastest in all other launches.
+
+    So a launch that was lucky does not choose for itself: the fastest of many would else look faster than it is. Some
+    candidate must have a time.
+    """
+    longest = max(map(len, candidates.values()))
+    times = {name: of + [None] * (longest - len(of)) for name, of in candidates.items()}
+    launches = range(longest)
+    chosen: Times = []
+    for launch in launches:
+        there = {name: of for name, of in times.items() if of[launch]}
+        name = _fastest(there, [other for other in launches if other != launch]) or _fastest(there, launches)
+        chosen.append(None if name is None else there[name][launch])
+    fastest = _fastest(times, launches)
+    assert fastest is not None
+    return fastest, chosen
+
+
+def _fastest(times: Mapping[K, Times], launches: Iterable[int]) -> K | None:
+    where = list(launches)
+    medians = {name: median(those) for name, of in times.items() if (those := [t for i in where if (t := of[i])])}
+    return min(medians, key=medians.__getitem__, default=None)
+
+
+def _name(cell: Cell) -> str:
+    return cell.algorithm if cell.protocol is None else f"{cell.algorithm}/{cell.protocol}"
+
+
+def _observed(side: Side, key: Key) -> str | None:
+    return ", ".join(sorted(side.algorithms.get(key, ()))) or None
+
+
+def _lacking(side: Side, other: Side, used: set[Key]) -> list[Unmatched]:
+    """Return the timed cells of `side` that `other` has no time for."""
+    found = []
+    for key in side.timed:
+        if key in used:
+            continue
+        statuses = other.without.get(key)
+        (status, reason), _ = statuses.most_common(1)[0] if statuses else (("", ""), 0)
+        why = f"{status} in {other.name}{f': {reason}' if reason else ''}" if status else f"only in {side.name}"
+        found.append(Unmatched(key[1], why))
+    return found
+
+
+def _apart(a: Side, b: Side) -> str:
+    """Return what keeps the cells of two sides from matching."""
+    values = [{name: {getattr(key[1], name) for key in side.timed} for name in FIELDS} for side in (a, b)]
+    apart = [name for name in FIELDS if not values[0][name] & values[1][name]]
+    if not apart:
+        return "each name and size occurs on both sides, but no combination of them; let both sweep the same"
+    texts = [f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart]
+    hint = ""
+    if apart == ["algorithm"]:
+        hint = "; algorithms of one library are compared by commbench.repeat --against"
+    if "scale" in apart:
+        hint = "; --match compares by ranks, nodes or GPUs"
+    return f"they differ in {'; '.join(texts)}{hint}"
+
+
+def _some(values: Iterable[Any]) -> str:
+    texts = sorted(map(str, values))
+    return ", ".join(texts[:4]) + (", ..." if len(texts) > 4 else "")
+
+
+def _text(values: set[str] | None) -> str | None:
+    return " | ".join(sorted(values)) if values else None
+
+
+def _row(a: Side, b: Side, one: _Match, p: float | None, margin: float) -> Row:
+    ratio, low, high = ratio_interval(one.b, one.a)
+    assert ratio is not None  # both have a time in some launch
+    verdict = CANNOT_TELL
+    if p is not None and p <= LEVEL:
+        verdict = SLOWER if ratio > 1 else FASTER
+    elif p is not None and within(low, high, margin):
+        verdict = SAME
+    names = (_name(one.keys[0][1]), _name(one.keys[1][1]))
+    observed = (_observed(a, one.keys[0]), _observed(b, one.keys[1]))
+    ours, theirs = (round(median([time for time in side if time]), 4) for side in (one.a, one.b))
+    about = (one.cell, one.way, names, observed, one.launches, (ours, theirs))
+    return Row(*about, ratio, low, high, p, verdict)
+
+
+def band(size: int) -> str:
+    """Return the name of the band that a size in bytes lies in."""
+    return next(name for name, limit in BANDS if limit is None or size <= limit)
+
+
+def limits(name: str) -> str:
+    """Return a band's limits in words."""
+    place = [one for one, _ in BANDS].index(name)
+    limit, before = BANDS[place][1], BANDS[place - 1][1] if place else None
+    if limit is None:
+        return f"above {approximate_size(before or 0)}"
+    if before is None:
+        return f"up to {approximate_size(limit)}"
+    return f"above {approximate_size(before)}, up to {approximate_size(limit)}"
+
+
+def _bands(rows: Sequence[Row]) -> list[Band]:
+    found = []
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.cell.collective, row.way].append(row)
+    for (collective, way), those in groups.items():
+        for name, _ in BANDS:
+            inside = [row for row in those if row.band == name]
+            if not inside:
+                continue
+            ratios = [row.ratio for row in inside]
+            verdicts = Counter(row.verdict for row in inside)
+            mean = math.exp(fmean(map(math.log, ratios)))
+            span = (mean, min(ratios), max(ratios))
+            about = (collective, way, name, limits(name), len(inside))
+            found.append(Band(*about, *span, verdicts[SLOWER], verdicts[FASTER]))
+    return found

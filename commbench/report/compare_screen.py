@@ -1,0 +1,340 @@
+"""A comparison as text, Markdown, CSV and lines of JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from commbench.report.compare import (
+    AUTO,
+    BEST,
+    BY_ALGORITHM,
+    FASTER,
+    FEWEST_LAUNCHES,
+    FIELDS,
+    SLOWER,
+    Cell,
+    Comparison,
+    Failure,
+    Row,
+    Side,
+)
+from commbench.results.spread import CANNOT_TELL, SAME
+from commbench.units import format_size
+
+WAYS = {
+    BY_ALGORITHM: "cell by cell, each algorithm and protocol with itself",
+    AUTO: "the libraries differ: what each chose (auto) with what the other chose",
+    BEST: "the libraries differ: the fastest algorithm of each with that of the other, whichever they are",
+}
+# The columns of a row, beside those of its cell.
+COLUMNS = (
+    *(
+        "way",
+        "algorithm_a",
+        "algorithm_b",
+        "observed_a",
+        "observed_b",
+        "launches_a",
+        "launches_b",
+        "time_us_a",
+        "time_us_b",
+    ),
+    *("ratio", "low", "high", "p", "verdict", "band"),
+)
+Table = tuple[list[str], list[list[str]]]
+
+
+def names(sides: Sequence[Side]) -> dict[str, str]:
+    """Return a letter for each side's name."""
+    return {side.name: chr(ord("A") + i) for i, side in enumerate(sides)}
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """Return a row as one flat mapping: its cell's fields, then COLUMNS."""
+    values = {name: getattr(row.cell, name) for name in FIELDS if name not in ("algorithm", "protocol")}
+    pairs = {"algorithm": row.algorithms, "observed": row.observed, "launches": row.launches, "time_us": row.time_us}
+    values |= {"way": row.way} | {
+        f"{name}_{side}": pair[i] for name, pair in pairs.items() for i, side in enumerate("ab")
+    }
+    return values | {name: getattr(row, name) for name in ("ratio", "low", "high", "p", "verdict")} | {"band": row.band}
+
+
+def head(sides: Sequence[Side]) -> list[str]:
+    """Return what the sides are, a line each."""
+    lines = []
+    for side in sides:
+        known = side.settings.get("library") or set(side.vendors)
+        scales = sorted({key[1].scale for key in side.timed})
+        launches = f"{side.launches} launch{'es' * (side.launches != 1)}"
+        lines.append(
+            f"{names(sides)[side.name]}: {side.name}: {launches} of {', '.join(sorted(known))}; {', '.join(scales)}"
+        )
+    if all(side.simulated == {True} for side in sides):
+        lines.append("all of this is simulated: nothing was measured")
+    return lines
+
+
+def words(found: Comparison, a: str, b: str, margin: float) -> list[str]:
+    """Return the outcome in words, the most important first."""
+    rows, percent = found.rows, f"{100 * margin:g} %"
+    lines = []
+    for verdict in (SLOWER, FASTER):
+        those = [row for row in rows if row.verdict == verdict]
+        if those:
+            far = max(those, key=lambda row: abs(row.ratio - 1))
+            lines.append(
+                f"{b} is {verdict} than {a} in {_cells(len(those))}, and chance alone would not show it; "
+                f"most in {label(far.cell)}: {_change(far.ratio)}"
+            )
+    same = sum(row.verdict == SAME for row in rows)
+    if same:
+        lines.append(f"the same within {percent} in {_cells(same)}")
+    undecided = [row for row in rows if row.verdict == CANNOT_TELL]
+    untested = [row for row in undecided if row.p is None]
+    if untested:
+        why = f"a test takes {FEWEST_LAUNCHES} launches of each side (commbench.repeat)"
+        if not (found.a.tested and found.b.tested):
+            why = "a test takes launches that commbench made itself (commbench.repeat)"
+        lines.append(f"in {_cells(len(untested))} cannot tell whether the ratio is noise: {why}")
+    if len(undecided) > len(untested):
+        open_ = len(undecided) - len(untested)
+        lines.append(
+            f"in {_cells(open_)} cannot tell: no difference beyond chance, nor surely within {percent}; "
+            "more launches may tell"
+        )
+    for one in found.failures:
+        where = a if one.side == found.a.name else b
+        lines.append(f"{label(one.cell)} ended as {one.status} in {where} ({_launches(one.launches)}): {one.reason}")
+    return lines
+
+
+def _cells(number: int) -> str:
+    return f"{number} cell{'s' * (number != 1)}"
+
+
+def _launches(number: int) -> str:
+    return f"{number} launch{'es' * (number != 1)}"
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} % of the time" if ratio < 10 else f"{ratio:.3g} times the time"
+
+
+def label(cell: Cell) -> str:
+    """Return a cell in a few words."""
+    protocol = f"/{cell.protocol}" if cell.protocol else ""
+    return f"{cell.collective} {cell.algorithm}{protocol} at {format_size(cell.size)}"
+
+
+def cell_table(found: Comparison, a: str, b: str, margin: float) -> tuple[str, Table]:
+    """Return what all rows share, in words, and the table of the rows."""
+    named = [name for name in FIELDS if name not in ("size", "algorithm", "protocol")]
+    values = {name: {getattr(row.cell, name) for row in found.rows} for name in named}
+    own = [name for name in named if len(values[name]) > 1]
+    shared = [f"{name} {one}" for name in named if name not in own and (one := min(values[name])) not in (None, "")]
+    ways = len({row.way for row in found.rows}) > 1
+    header = ["size (B)", *(["way"] if ways else []), "algorithm", *own]
+    header += [f"{a} (us)", f"{b} (us)", f"{b}/{a}", "low", "high", "p", "verdict"]
+    rows = []
+    for row in found.rows:
+        one, other = (_ran(*pair) for pair in zip(row.algorithms, row.observed, strict=True))
+        line = [str(row.cell.size), *([row.way] if ways else [])]
+        line += [one if one == other else f"{one} | {other}", *(_plain(getattr(row.cell, name)) for name in own)]
+        line += [*(f"{time:.2f}" for time in row.time_us), *map(number, (row.ratio, row.low, row.high))]
+        line += ["-" if row.p is None else f"{row.p:.4f}"]
+        rows.append([*line, f"same within {100 * margin:g} %" if row.verdict == SAME else row.verdict])
+    return ", ".join(shared), (header, rows)
+
+
+def _ran(name: str, observed: str | None) -> str:
+    """Return an algorithm; with auto, what ran."""
+    return f"{name} ({observed})" if name.startswith(AUTO) and observed else name
+
+
+def band_table(found: Comparison, a: str, b: str) -> Table:
+    """Return the geometric means by size band."""
+    header = ["collective", "way", "band", "sizes", "cells", f"mean {b}/{a}", "smallest", "largest", "slower", "faster"]
+    return header, [
+        [
+            *(one.collective, one.way, one.band, one.limits, str(one.cells)),
+            *map(number, (one.ratio, one.smallest, one.largest)),
+            *(str(one.slower), str(one.faster)),
+        ]
+        for one in found.bands
+    ]
+
+
+def setting_table(found: Comparison, a: str, b: str) -> Table:
+    """Return what is set to other things in b than in a."""
+    return ["setting", a, b], [[one.name, one.a or "-", one.b or "-"] for one in found.settings]
+
+
+def unmatched_lines(found: Comparison, a: str, b: str) -> list[str]:
+    """Return the cells without a counterpart, those that differ in size only in one line."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for one in found.unmatched:
+        cell = one.cell
+        parts = [cell.collective, cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.buffer, cell.method]
+        parts += ["in place" if cell.inplace else None, f"root {cell.root}" if cell.root is not None else None]
+        text = " ".join(part for part in (*parts, cell.group or None, cell.scale) if part)
+        groups.setdefault((one.why, text), []).append(cell.size)
+    lines = []
+    for (why, text), sizes in groups.items():
+        for side, letter in ((found.a.name, a), (found.b.name, b)):
+            why = why.replace(f" in {side}", f" in {letter}")
+        lines.append(f"{why}: {text}: {', '.join(map(format_size, sorted(sizes)))}")
+    return lines
+
+
+def number(value: float | None) -> str:
+    """Return a ratio as text."""
+    return "-" if value is None else f"{value:.3f}" if 0.01 <= value < 1000 else f"{value:.1e}"
+
+
+def _plain(value: Any) -> str:
+    return "-" if value in (None, "") else str(value)
+
+
+def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float, *, markdown: bool = False) -> str:
+    """Return all of it for a person: plain, or in Markdown."""
+    lines: list[str] = []
+    item = "- " if markdown else "# "
+
+    def section(title: str) -> None:
+        lines.extend(["", f"## {_escaped(title)}", ""] if markdown else ["", f"# {title}"])
+
+    def say(those: Iterable[str]) -> None:
+        lines.extend(item + (_escaped(one) if markdown else _printable(one)) for one in those)
+
+    def show(table: Table) -> None:
+        lines.extend(["", *_markdown(table)] if markdown else _aligned(table))
+
+    if markdown:
+        lines += ["# Comparison", ""]
+    say(head(sides))
+    for found in comparisons:
+        a, b = (names(sides)[side.name] for side in (found.a, found.b))
+        section(f"{b} against {a}")
+        say(words(found, a, b, margin))
+        shared, table = cell_table(found, a, b, margin)
+        section(f"Cells: {shared}")
+        say(f"{way}: {WAYS[way]}" for way in dict.fromkeys(row.way for row in found.rows))
+        say(
+            [
+                f"{b}/{a}: ratio of times, above 1 where {b} is slower",
+                "low and high: its interval over launches, at least 95 %, of each cell alone",
+                "p: how often equal sides differ so much in some cell; slower and faster: p of at most 0.05",
+            ]
+        )
+        show(table)
+        section("Geometric means by size; slower and faster count cells that are so beyond chance")
+        show(band_table(found, a, b))
+        section(f"Unmatched: {_cells(len(found.unmatched))}")
+        say(unmatched_lines(found, a, b))
+        section(f"Settings that differ: {len(found.settings)}")
+        if not (found.a.tested and found.b.tested):
+            say(["a log that commbench did not make tells few of its settings"])
+        if found.settings:
+            show(setting_table(found, a, b))
+    return "\n".join(lines) + "\n"
+
+
+def _of(one: Failure) -> dict[str, Any]:
+    return {name: value for name, value in asdict(one).items() if name != "cell"}
+
+
+def _aligned(table: Table) -> list[str]:
+    header, rows = [*map(_printable, table[0])], [[*map(_printable, row)] for row in table[1]]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    first, *others = (
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
+    )
+    return [f"# {first}", *(f"  {line}" for line in others)]
+
+
+def _markdown(table: Table) -> list[str]:
+    header, rows = table
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(_escaped(cell) for cell in line)} |" for line in lines]
+
+
+def _printable(text: str) -> str:
+    """Return text of a log so that it is one line, and no terminal obeys it."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def _escaped(cell: str) -> str:
+    """Return text of a log so that no reader of Markdown takes it for more than text."""
+    flat_ = " ".join(cell.split())
+    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("[", "\\["), ("*", "\\*")):
+        flat_ = flat_.replace(sign, instead)
+    return flat_
+
+
+def as_csv(comparisons: Sequence[Comparison]) -> str:
+    """Return a line a matched cell."""
+    out = io.StringIO()
+    fields = [name for name in FIELDS if name not in ("algorithm", "protocol")]
+    writer = csv.DictWriter(out, ["a", "b", *fields, *COLUMNS], lineterminator="\n")
+    writer.writeheader()
+    for found in comparisons:
+        for row in found.rows:
+            writer.writerow({"a": found.a.name, "b": found.b.name, **flat(row)})
+    return out.getvalue()
+
+
+def as_json(comparisons: Sequence[Comparison]) -> str:
+    """Return one object a line; `kind` is cell, band, unmatched, setting or failure."""
+    lines: list[dict[str, Any]] = []
+    for found in comparisons:
+        pair = {"a": found.a.name, "b": found.b.name}
+        lines += [{"kind": "cell", **pair, **flat(row)} for row in found.rows]
+        lines += [{"kind": "band", **pair, **asdict(one)} for one in found.bands]
+        lines += [{"kind": "unmatched", **pair, **asdict(one.cell), "why": one.why} for one in found.unmatched]
+        lines += [
+            {"kind": "setting", "name": one.name, **pair, "value_a": one.a, "value_b": one.b} for one in found.settings
+        ]
+        lines += [{"kind": "failure", **pair, **asdict(one.cell), **_of(one)} for one in found.failures]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a regression gate says of all comparisons."""
+
+    lines: list[str]
+    failing: int  # cells that are slower by more than the limit, for certain
+    open: int  # cells of which it cannot be told that they are not
+
+
+def gate(sides: Sequence[Side], comparisons: Sequence[Comparison], limit: float) -> Gate:
+    """Return the gate's answer: each cell that fails, and each that is open, in a line of its own."""
+    lines, failing, open_ = [], 0, 0
+    for found in comparisons:
+        b = names(sides)[found.b.name]
+        for row in found.failing(limit):
+            failing += 1
+            lines.append(f"# slower in {b}: {_line(row)}")
+        for row in found.open(limit):
+            open_ += 1
+            lines.append(f"# cannot tell in {b}: {_line(row)}")
+        for one in (one for one in found.failures if one.new):
+            open_ += 1
+            lines.append(f"# cannot tell in {b}: {label(one.cell)} ended as {one.status}: {one.reason}")
+    cells = sum(len(found.rows) for found in comparisons)
+    outcome = "failed" if failing else "cannot tell" if open_ else "passed"
+    about = f"{failing} of {_cells(cells)} slower by more than {100 * limit:g} % beyond chance, {open_} cannot be told"
+    return Gate([*lines, f"# --fail-if-slower: {outcome}: {about}"], failing, open_)
+
+
+def _line(row: Row) -> str:
+    where = f"{label(row.cell)}, {row.cell.scale}, {row.cell.dtype}{', in place' if row.cell.inplace else ''}"
+    interval = f", interval {number(row.low)} to {number(row.high)}" if row.low is not None else ""
+    return (
+        f"{where}: {number(row.ratio)} times the time{interval}, p {'not tested' if row.p is None else f'{row.p:.4f}'}"
+    )

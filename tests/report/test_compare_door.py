@@ -1,0 +1,214 @@
+"""`commbench.compare` from its command line, over run folders made up here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commbench.compare import fraction, main
+from commbench.errors import UsageError
+from tests.results.test_launches import write_set
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = (8, 512, 65536)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sets of eight launches, and one that was not repeated."""
+    top = tmp_path_factory.mktemp("runs")
+    write_set(top / "before", "a", 8, sizes=SIZES)
+    write_set(top / "after", "b", 8, scale=1.2, sizes=(*SIZES, 1 << 20))
+    write_set(top / "once", "a", 1, scale=1.2, sizes=SIZES)
+    write_set(top / "other", "c", 8, sizes=SIZES, library="Open MPI 5.0.11")
+    write_set(top / "model", "m", 1, sizes=SIZES, simulated=True)
+    write_set(top / "pair", "a", 5, sizes=SIZES)
+    write_set(top / "pair", "b", 5, sizes=SIZES, scale=1.2)
+    (top / "empty").mkdir()
+    (top / "log.txt").write_text("no run of ours\n")
+    return top
+
+
+Said = tuple[int, str, str]
+
+
+def door(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> Said:
+    """The exit code, standard output and standard error."""
+    monkeypatch.chdir(runs)
+    with pytest.raises(SystemExit) as raised:
+        main(words)
+    said = capsys.readouterr()
+    assert isinstance(raised.value.code, int)
+    return raised.value.code, said.out, said.err
+
+
+@pytest.fixture
+def say(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    return lambda *words: door(runs, monkeypatch, capsys, *words)
+
+
+def test_the_table_says_what_is_slower_what_is_unmatched_and_how(say: Any) -> None:
+    code, out, err = say("before", "after")
+    assert (code, err) == (0, "")
+    assert out.startswith("# A: before: 8 launches of MPICH 5.0.2; 2 ranks on 1 node\n# B: after: 8 launches of ")
+    assert "# B is slower than A in 3 cells, and chance alone would not show it; most in allreduce auto at " in out
+    assert "# Unmatched: 1 cell\n# only in B: allreduce auto float32 sum host barrier 2 ranks on 1 node: 1M\n" in out
+    rows = [line.split() for line in out.splitlines() if line.endswith("  slower") and not line.startswith("#")]
+    assert [row[0] for row in rows] == ["8", "512", "65536"]
+    assert all(float(row[4]) == pytest.approx(1.2, rel=0.05) for row in rows)
+    assert re.search(r"allreduce +same algorithm +latency +up to 32 KiB +2 ", out)
+
+
+def test_one_launch_gives_the_ratio_and_says_that_it_may_be_noise(say: Any) -> None:
+    code, out, _ = say("before", "once")
+    assert code == 0
+    assert "# in 3 cells cannot tell whether the ratio is noise: a test takes 5 launches of each side" in out
+
+
+def test_other_libraries_are_said_to_be_compared_by_what_they_chose(say: Any) -> None:
+    _, out, _ = say("before", "other")
+    assert "# auto: the libraries differ: what each chose (auto) with what the other chose\n" in out
+    assert re.search(r"library +MPICH 5.0.2 +Open MPI 5.0.11", out)
+
+
+def test_a_folder_of_two_sets_is_two_sides(say: Any) -> None:
+    code, out, _ = say("pair", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert {(line["a"], line["b"]) for line in lines} == {("pair (a)", "pair (b)")}
+
+
+def test_the_lines_of_json_hold_everything(say: Any) -> None:
+    code, out, _ = say("before", "after", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["kind"] for line in lines] == ["cell"] * 3 + ["band"] * 2 + ["unmatched"]
+    first = lines[0]
+    assert (first["size"], first["algorithm_a"], first["launches_b"], first["verdict"]) == (8, "auto", 8, "slower")
+    assert first["low"] < first["ratio"] < first["high"] and first["p"] <= 0.05
+    assert (lines[-1]["size"], lines[-1]["why"]) == (1 << 20, "only in after")
+
+
+def test_the_csv_has_a_line_a_matched_cell(say: Any) -> None:
+    _, out, _ = say("before", "after", "other", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["b"], row["size"], row["way"]) for row in rows] == [
+        (name, str(size), way) for name, way in (("after", "same algorithm"), ("other", "auto")) for size in SIZES
+    ]
+    assert all(float(row["ratio"]) > 0 and row["verdict"] for row in rows)
+
+
+def test_markdown_has_tables_and_takes_text_of_logs_for_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_set(tmp_path / "x", "a", 1, library="MPICH 5|<b>")
+    write_set(tmp_path / "y", "a", 1)
+    code, out, _ = door(tmp_path, monkeypatch, capsys, "x", "y", "--format", "md")
+    assert code == 0
+    assert "| library | MPICH 5\\|&lt;b> | MPICH 5.0.2 |" in out
+    tables = re.findall(r"(?:^\|.*\n)+", out, re.MULTILINE)
+    assert len(tables) == 3
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "last"),
+    [
+        (["before", "after", "--fail-if-slower", "5%"], 1, "failed: 3 of 3 cells slower by more than 5 %"),
+        (["before", "after", "--fail-if-slower", "0.05"], 1, "failed: 3 of 3 cells slower by more than 5 %"),
+        (["before", "after", "--fail-if-slower", "50%"], 0, "passed: 0 of 3 cells slower by more than 50 %"),
+        (["after", "before", "--fail-if-slower", "5%"], 0, "passed: 0 of 3 cells slower by more than 5 %"),
+        (["before", "once", "--fail-if-slower", "5%"], 3, "cannot tell: 0 of 3 cells slower by more than 5 %"),
+        (["before", "other", "after", "--fail-if-slower", "8%"], 1, "failed: 3 of 6 cells slower by more than 8 %"),
+    ],
+)
+def test_the_gate(say: Any, words: list[str], expected: int, last: str) -> None:
+    code, out, err = say(*words)
+    assert code == expected
+    *cells, outcome = err.splitlines()
+    assert outcome.startswith(f"# --fail-if-slower: {last}")
+    assert len(cells) == {0: 0, 1: 3, 3: 3}[expected]
+    assert all(
+        re.match(r"# (slower|cannot tell) in [BC]: allreduce auto at \w+, 2 ranks on 1 node, ", c) for c in cells
+    )
+    assert out.startswith("# A: ")
+
+
+def test_text_of_a_log_does_not_reach_the_terminal_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_set(tmp_path / "x", "a", 1, library="MPICH 5\x1b[2J\nB is faster")
+    write_set(tmp_path / "y", "a", 1)
+    _, out, _ = door(tmp_path, monkeypatch, capsys, "x", "y")
+    assert "\x1b" not in out and "\nB is faster" not in out
+    assert "MPICH 5\\x1b[2J\\nB is faster" in out
+
+
+def test_a_reader_who_left_does_not_change_the_code(runs: Path) -> None:
+    command = [sys.executable, "-m", "commbench.compare", "before", "after", "--fail-if-slower", "50%"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=runs, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as it:
+        assert it.stdout and it.stderr
+        it.stdout.close()
+        said = it.stderr.read().decode()
+    assert (it.returncode, said.count("\n")) == (0, 1)
+
+
+def test_the_gate_does_not_pass_a_cell_that_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_set(tmp_path / "x", "a", 5, sizes=SIZES)
+    write_set(tmp_path / "y", "a", 5, sizes=SIZES, scale=0.5)
+    path = tmp_path / "y" / "a-03" / "visits.jsonl"
+    wrong = {"cell": 1, "round": 3, "session": 0, "status": "wrong", "reason": "1 element differs", "wrong": 1}
+    path.write_text(path.read_text() + json.dumps(wrong) + "\n")
+    code, out, err = door(tmp_path, monkeypatch, capsys, "x", "y", "--fail-if-slower", "5%")
+    assert code == 3
+    assert "# cannot tell in B: allreduce auto at 512 ended as wrong: 1 element differs\n" in err
+    assert "# allreduce auto at 512 ended as wrong in B (1 launch): 1 element differs\n" in out
+
+
+REFUSED = [
+    ([], "the following arguments are required: PATH"),
+    (["before"], "a comparison takes two sides, and before is one"),
+    (["before", "before"], "each side is another one: a folder is named twice"),
+    (["before", "nowhere"], "nowhere holds no run"),
+    (["before", "empty"], "empty holds no run"),
+    (["before", "log.txt"], "log.txt holds no run"),
+    (["before", "model"], "simulated results are not compared with measured ones, and model has simulated ones"),
+    (["before", "after", "--match", "gpus"], "--match gpus needs each rank's device, and before does not tell"),
+    (["before", "after", "--match", "racks"], "invalid choice: 'racks'"),
+    (["before", "after", "--json", "--format", "md"], "not allowed with argument"),
+    (["before", "after", "--fail-if-slower", "5"], "--fail-if-slower is a part of the time: write 5%"),
+    (["before", "after", "--fail-if-slower=-5%"], "--fail-if-slower is a number of at least 0"),
+    (["before", "after", "--fail-if-slower", "much"], "--fail-if-slower is a number of at least 0, not 'much'"),
+    (["before", "after", "--frobnicate"], "unrecognized arguments: --frobnicate"),
+]
+
+
+@pytest.mark.parametrize(("words", "answer"), REFUSED, ids=[" ".join(words) or "nothing" for words, _ in REFUSED])
+def test_bad_input_is_refused_in_one_line(say: Any, words: list[str], answer: str) -> None:
+    code, out, err = say(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("commbench compare: error: ") and answer in err
+
+
+def test_a_part_is_a_percentage_or_a_fraction() -> None:
+    assert (fraction("5%", "x"), fraction(" 0.05 ", "x"), fraction("150%", "x"), fraction("0%", "x")) == (
+        0.05,
+        0.05,
+        1.5,
+        0,
+    )
+    with pytest.raises(UsageError, match="x is a part of the time"):
+        fraction("1", "x")
