@@ -261,7 +261,7 @@ def test_the_devices_memory_is_what_sizes_are_planned_by(new: Path) -> None:
     assert roomy.code == 0, roomy.err
     for more, devices in (("--buffer=all", "2"), ("--share-devices", "1")):  # three times as much; half as much each
         tight = Run(new, 2, "allreduce", *options, more, FAKE_NCCL_MEMORY=str(16 << 20), FAKE_NCCL_DEVICES=devices)
-        assert tight.code == 2 and "-e 512 KiB does not fit the memory" in tight.err
+        assert tight.code == 2 and "-e 512K does not fit the memory" in tight.err
 
 
 def test_two_ranks_on_one_device_are_refused_unless_allowed(new: Path) -> None:
