@@ -90,6 +90,8 @@ class File:
 
     def tell(self, port: int) -> Place:
         place = Place(own_addresses(), port, os.urandom(16).hex())
+        if os.path.lexists(self._path) and not self._is_ours():
+            raise UsageError(f"--rendezvous names a new file, and {self.name!r} holds something else: name another")
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             beside.write_text(json.dumps({"run": self._run, **asdict(place)}), encoding="utf-8")
@@ -98,6 +100,13 @@ class File:
             raise UsageError(f"--rendezvous names a file that can be written, not {self.name!r} ({error})") from None
         self._token = place.token
         return place
+
+    def _is_ours(self) -> bool:
+        """Whether what lies at the path was written by `tell`, in whatever run."""
+        with suppress(OSError, ValueError, TypeError):
+            told = json.loads(self._path.read_text(encoding="utf-8")) if self._path.is_file() else {}
+            return {"run", "token", "port"} <= told.keys()
+        return False
 
     def ask(self) -> Place | None:
         with suppress(OSError, ValueError, TypeError, KeyError):

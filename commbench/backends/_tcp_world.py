@@ -29,7 +29,7 @@ from commbench.backends._rendezvous import (
     own_addresses,
 )
 from commbench.backends.world import Launch, World, affinity, launch, quota
-from commbench.errors import EXIT_FAILED
+from commbench.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -244,6 +244,11 @@ def open_tcp(
     Raise RendezvousError where some rank does not come in `seconds`, UsageError where there is no place to meet.
     """
     launched = launched or launch(environment)
+    if not launched.launcher and (rendezvous is not None or {"RANK", "WORLD_SIZE"} & environment.keys()):
+        given = ", ".join(f"{name}={environment.get(name, '')!r}" for name in ("RANK", "WORLD_SIZE"))
+        raise UsageError(f"ranks started by hand need whole numbers in RANK and WORLD_SIZE, and here is {given}")
+    if not 0 <= launched.rank < launched.size:
+        raise UsageError(f"a rank is one of 0 to {launched.size - 1}, and {launched.launcher} says {launched.rank}")
     if launched.size == 1:
         return _met(0, 1, None, None, (), seconds)
     point = meeting(launched, rendezvous, seconds, environment)

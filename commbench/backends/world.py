@@ -56,16 +56,20 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch:
     """
     innermost = _LAUNCHERS[-1:] if "TORCHELASTIC_RUN_ID" in environment else ()
     for name, rank, size, on_node in (*innermost, *_LAUNCHERS):
-        if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
+        if _is_whole(environment.get(rank, "")) and _is_whole(environment.get(size, "")):
             slurm = name == "MPICH" and "SLURM_PROCID" in environment and on_node not in environment
             local = environment.get(on_node, "")
             return Launch(
                 "Slurm" if slurm else name,
                 int(environment[rank]),
                 int(environment[size]),
-                int(local) if local.isdigit() else 1,
+                int(local) if _is_whole(local) else 1,
             )
     return Launch()
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def mismatch(launched: Launch, vendor: str, path: str) -> str:

@@ -101,6 +101,16 @@ def take_up(launch: Launch, out: str | None) -> Journal:
                 f"in {journal.folder}, group {name} was on {kept['hosts']}, in this launch its ranks are on "
                 f"{group['hosts']}: place the ranks as they were, or start another run by another --out"
             )
+    if launch.given & {"groups", "ranks"}:  # a file may say something else by now
+        kept = {name: tuple(group["order"]) for name, group in plan["facts"]["groups"].items()}
+        asked = {
+            group.name: group.ranks for group in _groups(launch.asked, [Seat(**seat) for seat in launch.site["seats"]])
+        }
+        if asked != kept:
+            raise ResultsError(
+                f"{journal.folder} was begun with other groups than those asked for now: resume as it was begun, or "
+                "start another run by another --out"
+            )
     renew(journal, launch.asked, launch.given, plan["asked"], _RENEWABLE)
     journal.begin_session(session(launch.words, launch.site))
     return journal

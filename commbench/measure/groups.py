@@ -14,6 +14,8 @@ from commbench.measure.site import Seat
 from commbench.units import parse_whole
 
 KINDS = ("node", "leaf", "rail")
+LONGEST_NAME = 100  # characters
+MOST_GROUPS = 500  # of a file; MPICH has 2048 communicators, and a group takes up to three
 
 
 def first_ranks(text: str, n: int) -> list[Group]:
@@ -70,7 +72,7 @@ def _distinct(seats: Sequence[Seat]) -> bool:
 
 def _from_file(path: Path, n: int) -> list[Group]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--groups is {', '.join(KINDS)} or a file, and {str(path)!r} cannot be read ({error})"
@@ -83,7 +85,11 @@ def _from_file(path: Path, n: int) -> list[Group]:
         name, colon, ranks = text.rpartition(":")
         if not colon or not name.strip():
             raise UsageError(f"{path}:{number}: a group is a name, a colon and ranks (left: 0-3,8), not {text!r}")
+        if len(name.strip()) > LONGEST_NAME or not name.strip().isprintable():
+            raise UsageError(f"{path}:{number}: a group's name has up to {LONGEST_NAME} characters that can be printed")
         groups.append(Group(name.strip(), _ranks(ranks, n, f"{path}:{number}")))
+        if len(groups) > MOST_GROUPS:
+            raise UsageError(f"{path} names more than {MOST_GROUPS} groups, and each takes communicators: name fewer")
         if groups[-1].name == ALL and len(groups[-1].ranks) < n:
             raise UsageError(f"{path}:{number}: {ALL!r} names all {n} ranks, not {ranks.strip()}: take another name")
     names = [group.name for group in groups]

@@ -86,7 +86,7 @@ class Side:
             for name, text in _settings_of(record):
                 self.settings[name].add(text)
         for key, those in found.items():
-            scales = sorted({(one.nranks, one.nnodes) for one in those})
+            scales = sorted({(one.nranks or 0, one.nnodes or 0) for one in those})
             if len(scales) > 1:
                 texts = " and ".join(_scale_text(*one) for one in scales)
                 raise ResultsError(
@@ -118,7 +118,7 @@ class Side:
         if self._match == RANKS:
             return _scale_text(record.nranks, record.nnodes)
         devices = manifest.get("library", {}).get("devices")
-        if not devices:
+        if not devices or record.nranks is None:
             raise ResultsError(
                 f"--match {GPUS} needs each rank's device, and {self.name} does not tell: --match {RANKS} or {NODES}"
             )
@@ -140,12 +140,12 @@ def vendor(record: Record) -> str:
     return re.split(r"\s+v?\d", record.library)[0].strip() or record.backend
 
 
-def _scale_text(ranks: int, nodes: int) -> str:
+def _scale_text(ranks: int | None, nodes: int | None) -> str:
     return f"{_count(ranks, 'rank')} on {_count(nodes, 'node')}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _count(number: int | None, what: str) -> str:
+    return f"{'?' if number is None else number} {what}{'s' * (number != 1)}"  # a log need not tell
 
 
 def _settings_of(record: Record) -> list[tuple[str, str]]:

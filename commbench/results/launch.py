@@ -17,10 +17,12 @@ def launch_number(folder: str | Path | None) -> int:
     A file says so, and no environment variable, as not every launcher hands those on to rank 0's node.
     """
     path = Path(folder or "") / LAUNCH
-    if folder is None or not path.exists():
+    if folder is None:
         return 0
     try:
         return int(json.loads(path.read_text(encoding="utf-8"))["launch"])
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ResultsError(
             f"{path} does not say which launch this is ({error!r}): remove it, or --out another"
