@@ -24,21 +24,16 @@ _OPERATIONS = {"sum": "SUM", "min": "MIN", "max": "MAX"}
 class MpiWorld(World):
     """The ranks of this launch, over MPI."""
 
-    def __init__(self, mpi: Any, comm: Any = None, one_node: bool = False) -> None:
-        """`one_node`: all ranks are known to share a node; a communicator for it takes seconds on a crowded one."""
+    def __init__(self, mpi: Any, comm: Any = None) -> None:
         self.mpi = mpi
         # For control traffic; what is measured has a communicator of its own.
         self.comm = mpi.COMM_WORLD if comm is None else comm
         self.rank = self.comm.Get_rank()
         self.size = self.comm.Get_size()
-        self._one_node = one_node
-        self._node = self.comm if one_node else self.comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self._node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank = self._node.Get_rank()
         self.node_size = self._node.Get_size()
         self.cores = self._cores()
-        if one_node:
-            self.nodes, self.node, self.crowded = 1, 0, self.size > self.cores
-            return
         self.nodes, crowded = self.total(self.node_rank == 0, self.node_size > self.cores)
         self.node = self._node.bcast(self._first_ranks_before())  # the number of this node, by its lowest rank
         self.crowded = crowded > 0
@@ -65,7 +60,7 @@ class MpiWorld(World):
         if self.rank not in ranks:
             return None
         group = self.comm.Get_group().Incl(list(ranks))
-        return MpiWorld(self.mpi, self.comm.Create_group(group), self._one_node)
+        return MpiWorld(self.mpi, self.comm.Create_group(group))
 
     def hand_over(self, value: Any, giver: int) -> Any:
         if giver == 0:
@@ -139,8 +134,7 @@ class MpiWorld(World):
         self.comm.Abort(code)
 
     def close(self) -> None:
-        if not self._one_node:
-            self._node.Free()
+        self._node.Free()
         if self.comm == self.mpi.COMM_WORLD:
             self.mpi.Finalize()
         else:
@@ -172,7 +166,7 @@ def open_mpi() -> MpiWorld:
 
     # mpi4py asks for MPI_THREAD_MULTIPLE by default, which costs up to twice the latency.
     MPI.Init_thread(MPI.THREAD_FUNNELED)
-    world = MpiWorld(MPI, one_node=launched.by_mpirun and launched.on_node == launched.size)
+    world = MpiWorld(MPI)
     if world.size != launched.size and launched.launcher:
         raise UsageError(
             f"{launched.launcher} launched {launched.size} ranks, but {vendor} sees {world.size}: they do not "

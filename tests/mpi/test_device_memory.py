@@ -23,7 +23,9 @@ def check(done: Done, code: int = 0) -> None:
 @pytest.mark.parametrize("door", ["allreduce", "allgather", "sendrecv", *ON_ROOT])
 def test_a_door_is_right_on_device_memory_and_the_host_touches_none(door: str) -> None:
     root = ["-r", "1"] if door in ON_ROOT else []
-    done = launch(3, f"commbench.{door}", *AWARE, "--buffer", "all", "--inplace", "both", *root, *QUICK)
+    # Not all algorithms: Open MPI 5.0.11's all-gather `sparbit` in place is wrong wherever the memory is.
+    words = ["--algo", "auto,ring", "--buffer", "all", "--inplace", "both", *root]
+    done = launch(3, f"commbench.{door}", *AWARE, *words, *QUICK)
 
     check(done)
     kept = {
