@@ -34,6 +34,7 @@ from commbench.backends.base import (
     Settings,
     Timed,
     batching,
+    own_block,
 )
 from commbench.errors import Rejected, UsageError
 
@@ -216,11 +217,7 @@ class Xccl:
         """Return where the library has input and output in place: the smaller at the rank's own block of the larger."""
         if not call.inplace:
             return None
-        sends = call.collective.send_blocks(rank, n, call.root)
-        receives = call.collective.recv_blocks(rank, n, call.root)
-        if sends == receives or not sends or not receives:
-            return 0, 0
-        return (rank, 0) if sends < receives else (0, rank)
+        return own_block(call, rank, n)
 
     def allocate(self, nbytes: int, buffer: str) -> NDArray[Any]:
         """Return memory of the device; of the library's own allocator where it is to be registered."""

@@ -243,6 +243,15 @@ class Backend(Protocol):
         """Free what `open` and `using` made."""
 
 
+def own_block(call: Call, rank: int, n: int) -> tuple[int, int]:
+    """Return where input and output begin in one buffer in place: the smaller at the rank's own block of the larger."""
+    sends = call.collective.send_blocks(rank, n, call.root)
+    receives = call.collective.recv_blocks(rank, n, call.root)
+    if sends == receives or not sends or not receives:
+        return 0, 0
+    return (rank, 0) if sends < receives else (0, rank)
+
+
 class OnHost:
     """What backends of host memory have in common."""
 

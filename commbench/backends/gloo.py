@@ -14,7 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from commbench.backends._network import route
-from commbench.backends.base import AUTO, DEFAULTS, Algorithm, Availability, Call, OnHost, Selection, Settings
+from commbench.backends.base import (
+    AUTO,
+    DEFAULTS,
+    Algorithm,
+    Availability,
+    Call,
+    OnHost,
+    Selection,
+    Settings,
+    own_block,
+)
 from commbench.backends.mpi import average
 from commbench.errors import UsageError
 
@@ -99,11 +109,7 @@ class Backend(OnHost):
         """Return where input and output lie in place: the smaller one in the rank's own block of the larger."""
         if not call.inplace and call.collective.name != "broadcast":
             return None
-        sends = call.collective.send_blocks(rank, n, call.root)
-        receives = call.collective.recv_blocks(rank, n, call.root)
-        if sends == receives or not sends or not receives:
-            return 0, 0
-        return (rank, 0) if sends < receives else (0, rank)
+        return own_block(call, rank, n)
 
     def allocate(self, nbytes: int, buffer: str) -> NDArray[Any]:
         """Return page-aligned host memory, which torch's tensors share."""
