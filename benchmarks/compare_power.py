@@ -63,8 +63,8 @@ def measured(folder: str) -> dict[str, float]:
 
 
 def sides_of(a: Any, b: Any) -> list[Any]:
-    """Return two sides as commbench.report.compare has them."""
-    from commbench.report.compare import Cell, Side
+    """Return two sides as commbench.report.sides has them."""
+    from commbench.report.sides import Cell, Shape, Side
 
     shared = ("2 ranks on 1 node", "float32", "sum", None)
     found = []
@@ -74,6 +74,7 @@ def sides_of(a: Any, b: Any) -> list[Any]:
         for i, of_cell in enumerate(times.T):
             cell = Cell("allreduce", *shared, 8 << i, False, "host", "", "barrier", "auto", None)
             side.times["simulated", cell] = of_cell.tolist()
+            side.shapes["simulated", cell] = Shape(2, 1, 1.0)
         found.append(side)
     return found
 

@@ -20,6 +20,7 @@ EXAMPLES = """examples:
   python -m commbench.compare results/before results/after
   python -m commbench.compare results/before results/after --fail-if-slower 5%
   python -m commbench.compare results/h100 results/mi250x --match nodes --format md > comparison.md
+  python -m commbench.compare nccl-tests.log rccl-tests.log --link A=450 --link B=448
   python -m commbench.compare results/ring          a folder of `commbench.repeat --against`: its a against its b
 
 exit codes: 0 compared, and with --fail-if-slower no cell is slower by more; 1 one is, for certain; 2 bad input;
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    it.add_argument("paths", metavar="PATH", nargs="+", help="a run folder, or a folder of equal launches")
+    it.add_argument("paths", metavar="PATH", nargs="+", help="a run folder, a folder of equal launches, or logs")
     it.add_argument(
         "--match",
         choices=("ranks", "nodes", "gpus"),
@@ -51,10 +52,27 @@ def parser() -> argparse.ArgumentParser:
     it.add_argument(
         "--fail-if-slower", metavar="P", help="exit 1 where a cell is slower by more than P (5%%), for certain"
     )
+    add_links(it)
     output = it.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="one JSON object a line")
     output.add_argument("--format", choices=("text", "md", "csv"), default="text", help="of the tables (default text)")
     return it
+
+
+def add_links(it: argparse.ArgumentParser) -> None:
+    """Add the options that say what links carry."""
+    it.add_argument(
+        "--link",
+        metavar="[SIDE=]GB/S",
+        action="append",
+        help="what a rank's links inside its node carry in one direction (450: H100, NVLink); A=450 for side A",
+    )
+    it.add_argument(
+        "--nic",
+        metavar="[SIDE=]GB/S",
+        action="append",
+        help="a rank's share of its node's network interfaces, in one direction (50: one of 400 Gb/s a rank)",
+    )
 
 
 def fraction(text: str, what: str) -> float:
@@ -80,7 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _carry_out(options: argparse.Namespace) -> int:
     from commbench.report import compare_screen as screen
-    from commbench.report.compare import MARGIN, compare, read_sides
+    from commbench.report.bounds import parse_links
+    from commbench.report.compare import MARGIN, compare
+    from commbench.report.sides import read_sides
 
     limit = None if options.fail_if_slower is None else fraction(options.fail_if_slower, "--fail-if-slower")
     sides = [side for path in options.paths for side in read_sides(path, options.match)]
@@ -91,7 +111,9 @@ def _carry_out(options: argparse.Namespace) -> int:
     if len({side.name for side in sides}) < len(sides):
         raise UsageError("each side is another one: a folder is named twice")
     margin = MARGIN if limit is None else limit
-    comparisons = compare(sides, margin)
+    letters = screen.names(sides)
+    links = parse_links(options.link, options.nic, list(letters.values()))
+    comparisons = compare(sides, margin, {name: links[letter] for name, letter in letters.items()})
     if options.json:
         print(screen.as_json(comparisons), end="")
     elif options.format == "csv":

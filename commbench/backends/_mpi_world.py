@@ -162,7 +162,10 @@ def open_mpi() -> MpiWorld:
     if vendor in ("Open MPI", "MPICH"):
         library = import_module(f"commbench.backends.{'_openmpi' if vendor == 'Open MPI' else '_mpich'}")
         library.before_init(os.environ, MPI.get_vendor()[1], launched.on_node > cores_of_the_job())
-    import numpy  # noqa: F401  (here: once ranks wait in MPI, they keep the cores from those that still load it)
+    # Here: once ranks wait in MPI, they keep the cores from those that still load something.
+    import numpy  # noqa: F401
+
+    import commbench.backends.mpi  # noqa: F401
 
     # mpi4py asks for MPI_THREAD_MULTIPLE by default, which costs up to twice the latency.
     MPI.Init_thread(MPI.THREAD_FUNNELED)

@@ -88,10 +88,13 @@ def _close(teams: Mapping[str, Team], backend: Backend) -> None:
 
 
 def _choose(name: str, world: World) -> tuple[str, str]:
-    """Return the backend that `name` stands for, and why, alike on all ranks."""
+    """Return the backend that `name` stands for, alike on all ranks, and why, as rank 0 knows it."""
     if name != AUTO:
         return name, "as asked"
-    seats = world.gather((world.node, *reachable()))
+    reach = reachable()
+    if not world.largest(bool(reach.devices))[0]:  # a gather would cost rank 0 of many ranks seconds and memory
+        return default([(world.node, reach)])
+    seats = world.gather((world.node, *reach))
     choice = default([(node, Reach(vendor, devices)) for node, vendor, devices in seats]) if seats else ("", "")
     chosen, why = world.broadcast(choice)
     return chosen, why

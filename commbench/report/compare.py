@@ -1,4 +1,4 @@
-"""Two or more sides (runs, or sets of launches), compared on matched cells only.
+"""Two or more sides, compared on matched cells only.
 
 Ratios are of times, the later side's over the first one's: above 1 the later side is slower. A difference is real where
 launches shuffled between the two sides give one as large in any cell in at most 5 % of all ways (`results/spread.py`);
@@ -7,189 +7,29 @@ of fewer than five launches a side, and of logs that others wrote, only the rati
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
 from commbench.errors import ResultsError
-from commbench.results.journal import read_manifest, read_records
-from commbench.results.launches import run_folders
-from commbench.results.record import Record
+from commbench.report.bounds import Links, algbw_bound
+from commbench.report.sides import FIELDS, Cell, Key, Side, Times
 from commbench.results.spread import CANNOT_TELL, LEVEL, SAME, family, ratio_interval, within
 from commbench.results.stats import median
-from commbench.results.status import FAILURES, OK
+from commbench.results.status import FAILURES
 from commbench.units import approximate_size
 
 SLOWER, FASTER = "slower", "faster"  # of the later side
 FEWEST_LAUNCHES = 5  # of each side, before anything is called real
 MARGIN = 0.05
-RANKS, NODES, GPUS = "ranks", "nodes", "gpus"
 BY_ALGORITHM, AUTO, BEST = "same algorithm", "auto", "best"
 # By size in bytes, up to and with the limit: how long one takes, a mixture, how much a second carries.
 BANDS = (("latency", 32 << 10), ("middle", 4 << 20), ("bandwidth", None))
-_DIES = re.compile(r"MI250X?\b")  # two devices, of which a rank has one, make one of these GPUs
 
-
-@dataclass(frozen=True)
-class Cell:
-    """What two sides must have in common to be compared."""
-
-    collective: str
-    scale: str  # in words: 8 ranks on 1 node
-    dtype: str
-    redop: str | None
-    root: int | None
-    size: int  # bytes
-    inplace: bool
-    buffer: str
-    group: str  # empty: the whole launch, or its first ranks
-    method: str
-    algorithm: str
-    protocol: str | None
-
-
-FIELDS = tuple(field.name for field in fields(Cell))
-
-Times = list[float | None]  # us, launch by launch; None where the cell has no time
-Key = tuple[str, Cell]  # the vendor, and its cell
 K = TypeVar("K")
-
-
-class Side:
-    """One run, or one set of equal launches: of each cell its times, launch by launch, and what was set."""
-
-    def __init__(self, name: str, match: str = RANKS) -> None:
-        """`match`: whether equal ranks (on as many nodes), nodes or gpus make two launches of one scale."""
-        self.name, self._match = name, match
-        self.launches = 0
-        self.tested = True  # whether its launches may stand for chance: not those of others' logs
-        self.times: dict[Key, Times] = {}
-        self.algorithms: dict[Key, set[str]] = defaultdict(set)  # observed
-        self.without: dict[Key, Counter[tuple[str, str]]] = defaultdict(Counter)  # (status, reason) of cells, no time
-        self.settings: dict[str, set[str]] = defaultdict(set)
-        self.simulated: set[bool] = set()
-
-    def add(self, records: Iterable[Record], manifest: Mapping[str, Any] | None = None) -> None:
-        """Add a launch; one without a manifest was not made here, and nothing is called real of it."""
-        self.launches += 1
-        self.tested &= manifest is not None
-        found: dict[Key, list[Record]] = defaultdict(list)
-        for record in records:
-            found[vendor(record), self._cell(record, manifest or {})].append(record)
-            self.simulated.add(record.simulated)
-            for name, text in _settings_of(record):
-                self.settings[name].add(text)
-        for key, those in found.items():
-            scales = sorted({(one.nranks or 0, one.nnodes or 0) for one in those})
-            if len(scales) > 1:
-                texts = " and ".join(_scale_text(*one) for one in scales)
-                raise ResultsError(
-                    f"--match {self._match} compares one number of ranks a side, and {self.name} has {texts}: "
-                    "--match ranks keeps them apart"
-                )
-            timed = [one.time_us for one in those if one.status == OK and one.time_us]
-            # The launch's place is that among the launches that have the cell, so that runs of other doors, or with
-            # other options, in the same folder do not stand beside it as launches without it.
-            self.times.setdefault(key, []).append(median(timed) if timed else None)
-            self.algorithms[key] |= {one.observed_algorithm for one in those if one.observed_algorithm}
-            self.without[key].update((one.status, one.reason) for one in those if one.status != OK)
-        try:
-            settings = _settings(manifest or {})
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise ResultsError(f"a manifest of {self.name} is not one of commbench ({error!r})") from None
-        for name, text in settings:
-            self.settings[name].add(text)
-
-    def _cell(self, record: Record, manifest: Mapping[str, Any]) -> Cell:
-        values: dict[str, Any] = {name: getattr(record, name) for name in FIELDS if name != "scale"}
-        if record.group == "all" or record.group.startswith("first "):
-            values["group"] = ""
-        return Cell(scale=self._scale(record, manifest), **values)
-
-    def _scale(self, record: Record, manifest: Mapping[str, Any]) -> str:
-        if self._match == NODES:
-            return _count(record.nnodes, "node")
-        if self._match == RANKS:
-            return _scale_text(record.nranks, record.nnodes)
-        devices = manifest.get("library", {}).get("devices")
-        if not devices or record.nranks is None:
-            raise ResultsError(
-                f"--match {GPUS} needs each rank's device, and {self.name} does not tell: --match {RANKS} or {NODES}"
-            )
-        dies = 2 if all(_DIES.search(device["name"]) for device in devices) else 1
-        return _count(math.ceil(record.nranks / dies), "GPU")
-
-    @property
-    def vendors(self) -> list[str]:
-        return sorted({name for name, _ in self.timed})
-
-    @property
-    def timed(self) -> dict[Key, Times]:
-        """The cells that have a time in some launch."""
-        return {key: times for key, times in self.times.items() if any(times)}
-
-
-def vendor(record: Record) -> str:
-    """Return whose algorithms a record's are: the library without its version, the backend where it is not known."""
-    return re.split(r"\s+v?\d", record.library)[0].strip() or record.backend
-
-
-def _scale_text(ranks: int | None, nodes: int | None) -> str:
-    return f"{_count(ranks, 'rank')} on {_count(nodes, 'node')}"
-
-
-def _count(number: int | None, what: str) -> str:
-    return f"{'?' if number is None else number} {what}{'s' * (number != 1)}"  # a log need not tell
-
-
-def _settings_of(record: Record) -> list[tuple[str, str]]:
-    """Return what a record itself tells of the settings."""
-    found = {"backend": record.backend, "library": record.library, "loop": record.loop}
-    found |= {"ranks": str(record.nranks), "nodes": str(record.nnodes)} if record.group == "all" else {}
-    return [(name, text) for name, text in found.items() if text]
-
-
-def _settings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the settings that a manifest holds, by dotted names, each as text."""
-    library = dict(manifest.get("library", {}))
-    devices = Counter(device["name"] for device in library.pop("devices", None) or [])
-    library.pop("library", None)  # in the records too
-    machine = {name: value for name, value in manifest.get("machine", {}).items() if name != "executable"}
-    effort = {name: value for name, value in manifest.get("plan", {}).get("effort", {}).items() if name != "seed"}
-    found = _flat("machine", machine) + _flat("library", library) + _flat("effort", effort)
-    if devices:
-        found.append(("devices", ", ".join(f"{number} x {name}" for name, number in sorted(devices.items()))))
-    for session in manifest.get("sessions", []):
-        found += _flat("environment", session.get("environment", {}))
-        site = session.get("site", {})
-        found += [(f"site.{name}", str(site[name])) for name in ("cores", "crowded") if name in site]
-    return found
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        return [one for key, below in value.items() for one in _flat(f"{name}.{key}", below)]
-    return [(name, value if isinstance(value, str) else json.dumps(value))]
-
-
-def read_sides(path: str | Path, match: str = RANKS) -> list[Side]:
-    """Return the sides in a folder: each set of launches below it is one, and so are all runs that are of none."""
-    sets = run_folders(Path(path))
-    sides = []
-    for name, runs in sets.items():
-        side = Side(f"{path} ({name})" if len(sets) > 1 else str(path), match)
-        for _, folder in runs:
-            side.add(read_records(folder), read_manifest(folder))
-        if not side.timed:
-            raise ResultsError(f"no cell of {side.name} has a time: there is nothing to compare")
-        sides.append(side)
-    return sides
 
 
 @dataclass(frozen=True)
@@ -207,6 +47,7 @@ class Row:
     high: float | None
     p: float | None  # how often equal sides differ so much in some cell; None: not tested
     verdict: str
+    of_bound: tuple[float | None, float | None]  # algbw / the highest that the links allow; None: links not given
 
     @property
     def band(self) -> str:
@@ -284,28 +125,33 @@ class Comparison:
         ]
 
 
-def compare(sides: Sequence[Side], margin: float = MARGIN) -> list[Comparison]:
+def compare(
+    sides: Sequence[Side], margin: float = MARGIN, links: Mapping[str, Links] | None = None
+) -> list[Comparison]:
     """Compare each later side with the first one; raise ResultsError where that cannot be done soundly.
 
     With several later sides, p is as many times as large (Bonferroni), so that all comparisons together are wrong in
-    at most 5 %.
+    at most 5 %. `links`: of sides, by name.
     """
+    for side in sides:
+        if not side.timed:
+            raise ResultsError(f"no cell of {side.name} has a time: there is nothing to compare")
     simulated = {side.name: side.simulated for side in sides}
     if len(set().union(*simulated.values())) > 1:
         names = ", ".join(name for name, kinds in simulated.items() if True in kinds)
         raise ResultsError(f"simulated results are not compared with measured ones, and {names} has simulated ones")
     first, *later = sides
-    return [_compare_two(first, side, len(later), margin) for side in later]
+    return [_compare_two(first, side, len(later), margin, links or {}) for side in later]
 
 
-def _compare_two(a: Side, b: Side, times: int, margin: float) -> Comparison:
+def _compare_two(a: Side, b: Side, times: int, margin: float, links: Mapping[str, Links]) -> Comparison:
     matched, unmatched = _match(a, b)
     if not matched:
         raise ResultsError(f"{a.name} and {b.name} have no cell in common: {_apart(a, b)}")
     tested = [one for one in matched if a.tested and b.tested and min(one.launches) >= FEWEST_LAUNCHES]
     ps = family([(_padded(one.b, tested, 1), _padded(one.a, tested, 0)) for one in tested])
     by_cell = {id(one): min(1.0, times * p) for one, p in zip(tested, ps, strict=True)}
-    rows = [_row(a, b, one, by_cell.get(id(one)), margin) for one in matched]
+    rows = [_row(a, b, one, by_cell.get(id(one)), margin, links) for one in matched]
     settings = [
         Setting(name, _text(a.settings.get(name)), _text(b.settings.get(name)))
         for name in sorted(a.settings.keys() | b.settings.keys())
@@ -456,7 +302,7 @@ def _text(values: set[str] | None) -> str | None:
     return " | ".join(sorted(values)) if values else None
 
 
-def _row(a: Side, b: Side, one: _Match, p: float | None, margin: float) -> Row:
+def _row(a: Side, b: Side, one: _Match, p: float | None, margin: float, links: Mapping[str, Links]) -> Row:
     ratio, low, high = ratio_interval(one.b, one.a)
     assert ratio is not None  # both have a time in some launch
     verdict = CANNOT_TELL
@@ -468,7 +314,14 @@ def _row(a: Side, b: Side, one: _Match, p: float | None, margin: float) -> Row:
     observed = (_observed(a, one.keys[0]), _observed(b, one.keys[1]))
     ours, theirs = (round(median([time for time in side if time]), 4) for side in (one.a, one.b))
     about = (one.cell, one.way, names, observed, one.launches, (ours, theirs))
-    return Row(*about, ratio, low, high, p, verdict)
+    parts = (_of_bound(a, one.keys[0], ours, links), _of_bound(b, one.keys[1], theirs, links))
+    return Row(*about, ratio, low, high, p, verdict, parts)
+
+
+def _of_bound(side: Side, key: Key, time_us: float, links: Mapping[str, Links]) -> float | None:
+    shape, cell = side.shapes[key], key[1]
+    most = algbw_bound(cell.collective, shape.nranks, shape.nnodes, links.get(side.name, Links()))
+    return None if most is None else round(cell.size / time_us / 1e3 / most, 4)
 
 
 def band(size: int) -> str:

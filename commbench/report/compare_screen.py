@@ -15,14 +15,12 @@ from commbench.report.compare import (
     BY_ALGORITHM,
     FASTER,
     FEWEST_LAUNCHES,
-    FIELDS,
     SLOWER,
-    Cell,
     Comparison,
     Failure,
     Row,
-    Side,
 )
+from commbench.report.sides import FIELDS, Cell, Side
 from commbench.results.spread import CANNOT_TELL, SAME
 from commbench.units import format_size
 
@@ -44,7 +42,7 @@ COLUMNS = (
         "time_us_a",
         "time_us_b",
     ),
-    *("ratio", "low", "high", "p", "verdict", "band"),
+    *("ratio", "low", "high", "p", "verdict", "of_bound_a", "of_bound_b", "band"),
 )
 Table = tuple[list[str], list[list[str]]]
 
@@ -58,6 +56,7 @@ def flat(row: Row) -> dict[str, Any]:
     """Return a row as one flat mapping: its cell's fields, then COLUMNS."""
     values = {name: getattr(row.cell, name) for name in FIELDS if name not in ("algorithm", "protocol")}
     pairs = {"algorithm": row.algorithms, "observed": row.observed, "launches": row.launches, "time_us": row.time_us}
+    pairs["of_bound"] = row.of_bound
     values |= {"way": row.way} | {
         f"{name}_{side}": pair[i] for name, pair in pairs.items() for i, side in enumerate("ab")
     }
@@ -99,7 +98,7 @@ def words(found: Comparison, a: str, b: str, margin: float) -> list[str]:
     if untested:
         why = f"a test takes {FEWEST_LAUNCHES} launches of each side (commbench.repeat)"
         if not (found.a.tested and found.b.tested):
-            why = "a test takes launches that commbench made itself (commbench.repeat)"
+            why = "a test takes launches that commbench made itself, and logs are not (commbench.repeat makes them)"
         lines.append(f"in {_cells(len(untested))} cannot tell whether the ratio is noise: {why}")
     if len(undecided) > len(untested):
         open_ = len(undecided) - len(untested)
@@ -139,13 +138,17 @@ def cell_table(found: Comparison, a: str, b: str, margin: float) -> tuple[str, T
     shared = [f"{name} {one}" for name in named if name not in own and (one := min(values[name])) not in (None, "")]
     ways = len({row.way for row in found.rows}) > 1
     header = ["size (B)", *(["way"] if ways else []), "algorithm", *own]
-    header += [f"{a} (us)", f"{b} (us)", f"{b}/{a}", "low", "high", "p", "verdict"]
+    bounds = any(part is not None for row in found.rows for part in row.of_bound)
+    header += [f"{a} (us)", f"{b} (us)", *([f"{a} of bound", f"{b} of bound"] if bounds else [])]
+    header += [f"{b}/{a}", "low", "high", "p", "verdict"]
     rows = []
     for row in found.rows:
         one, other = (_ran(*pair) for pair in zip(row.algorithms, row.observed, strict=True))
         line = [str(row.cell.size), *([row.way] if ways else [])]
         line += [one if one == other else f"{one} | {other}", *(_plain(getattr(row.cell, name)) for name in own)]
-        line += [*(f"{time:.2f}" for time in row.time_us), *map(number, (row.ratio, row.low, row.high))]
+        line += [f"{time:.2f}" for time in row.time_us]
+        line += ["-" if part is None else f"{part:.3f}" for part in row.of_bound] if bounds else []
+        line += map(number, (row.ratio, row.low, row.high))
         line += ["-" if row.p is None else f"{row.p:.4f}"]
         rows.append([*line, f"same within {100 * margin:g} %" if row.verdict == SAME else row.verdict])
     return ", ".join(shared), (header, rows)
@@ -222,6 +225,7 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
         section(f"{b} against {a}")
         say(words(found, a, b, margin))
         shared, table = cell_table(found, a, b, margin)
+        bounds = any(part is not None for row in found.rows for part in row.of_bound)
         section(f"Cells: {shared}")
         say(f"{way}: {WAYS[way]}" for way in dict.fromkeys(row.way for row in found.rows))
         say(
@@ -229,6 +233,7 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
                 f"{b}/{a}: ratio of times, above 1 where {b} is slower",
                 "low and high: its interval over launches, at least 95 %, of each cell alone",
                 "p: how often equal sides differ so much in some cell; slower and faster: p of at most 0.05",
+                *(["of bound: algbw over the highest that the given links allow where no switch reduces"] * bounds),
             ]
         )
         show(table)

@@ -9,7 +9,7 @@ from pathlib import Path
 from commbench.errors import ResultsError
 from commbench.results.findings import NOTE
 from commbench.results.health import check
-from commbench.results.journal import MANIFEST, RECORDS, VISITS, read_records
+from commbench.results.journal import MANIFEST, RECORDS, VISITS, read_manifest, read_records
 from commbench.results.reading import Reading, read
 
 OWN = "commbench run"
@@ -36,19 +36,21 @@ def _expanded(path: str | Path) -> list[Path]:
 
 def _file(path: Path) -> Reading:
     if path.name in (MANIFEST, VISITS, RECORDS) and (path.parent / MANIFEST).exists():
-        return _run(path.parent)
+        return read_run(path.parent)
     return read(path)
 
 
-def _run(folder: Path) -> Reading:
+def read_run(folder: Path) -> Reading:
+    """Return what a run folder holds."""
     reading = Reading.of(str(folder), OWN, read_records(folder))
+    reading.manifest = read_manifest(folder)
     reading.findings += check(reading)
     return reading
 
 
 def _folder(top: Path) -> list[Reading]:
     runs = sorted(path.parent for path in top.rglob(MANIFEST) if (path.parent / VISITS).exists())
-    found, unknown = [_run(folder) for folder in runs], []
+    found, unknown = [read_run(folder) for folder in runs], []
     for path in _others(top, runs):
         try:
             found.append(read(path))

@@ -92,6 +92,7 @@ class Reading:
     format: str
     tables: list[Table] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    manifest: Mapping[str, Any] | None = None  # of a run of ours
 
     def __len__(self) -> int:
         return sum(len(table.rows) for table in self.tables)

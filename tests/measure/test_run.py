@@ -158,6 +158,10 @@ class Gathered:
     def __init__(self, seats: list[Any] | None, told: Any = None) -> None:
         self.seats, self.told = seats, told
 
+    def largest(self, *values: int) -> tuple[int, ...]:
+        self.asked = values
+        return values if self.seats is None else (max(len(seat[2]) for seat in self.seats),)
+
     def gather(self, value: Any) -> list[Any] | None:
         self.said = value
         return self.seats
@@ -178,6 +182,13 @@ def test_the_default_is_chosen_by_what_all_ranks_reach_and_is_alike_on_all(monke
     assert first.said == (0, "NVIDIA", ["nvidia0"])
     assert choose("auto", Gathered([*seats, [1, "NVIDIA", ["nvidia0"]]]))[0] == "mpi"
     assert choose("auto", Gathered(None, ["mpi", "because"])) == ("mpi", "because")
+
+
+def test_where_no_rank_reaches_a_device_each_knows_the_default_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "reachable", lambda: Reach("", ()))
+    world = Gathered([[0, "", []], [1, "", []]])
+    assert choose("auto", world)[0] == "mpi"
+    assert world.asked == (False,) and not hasattr(world, "said")  # nothing was gathered
 
 
 def test_a_backend_that_is_named_is_taken_unasked() -> None:

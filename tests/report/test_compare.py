@@ -17,13 +17,12 @@ from commbench.report.compare import (
     FASTER,
     SLOWER,
     Comparison,
-    Side,
     band,
     best,
     compare,
     limits,
-    vendor,
 )
+from commbench.report.sides import Side, vendor
 from commbench.results import spread
 from commbench.results.record import Record
 from tests.runs import manifest, record

@@ -184,7 +184,7 @@ REFUSED = [
     (["before", "before"], "each side is another one: a folder is named twice"),
     (["before", "nowhere"], "nowhere holds no run"),
     (["before", "empty"], "empty holds no run"),
-    (["before", "log.txt"], "log.txt holds no run"),
+    (["before", "log.txt"], "log.txt is of no format that is known here"),
     (["before", "model"], "simulated results are not compared with measured ones, and model has simulated ones"),
     (["before", "after", "--match", "gpus"], "--match gpus needs each rank's device, and before does not tell"),
     (["before", "after", "--match", "racks"], "invalid choice: 'racks'"),
