@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "NDArray[Any]"
 
 LONGEST_PERIOD, SHORTEST_PERIOD = 1021, 61
-MOST_VALUES = 1 << 15  # that an expected reduction is computed from: more would cost 256 ranks more than the calls do
+MOST_VALUES = 1 << 14  # that an expected reduction is computed from: more would cost 256 ranks more than the calls do
 MOST_PROBES = 8
 POISON = 0xFF  # NaN in every float type
 _CHUNK = 1 << 18  # elements compared at once: bounds the temporary
