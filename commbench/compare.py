@@ -28,14 +28,16 @@ exit codes: 0 compared, and with --fail-if-slower no cell is slower by more; 1 o
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (--help shows the options)")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    it = _Parser(
+    it = Parser(
         prog="commbench compare",
         description="Compare runs, or sets of launches, on matched cells only; all later ones with the first.",
         epilog=EXAMPLES,
@@ -43,12 +45,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     it.add_argument("paths", metavar="PATH", nargs="+", help="a run folder, a folder of equal launches, or logs")
-    it.add_argument(
-        "--match",
-        choices=("ranks", "nodes", "gpus"),
-        default="ranks",
-        help="what makes two launches one scale: as many ranks on as many nodes, nodes, or GPUs (default ranks)",
-    )
+    add_match(it)
     it.add_argument(
         "--fail-if-slower", metavar="P", help="exit 1 where a cell is slower by more than P (5%%), for certain"
     )
@@ -57,6 +54,16 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument("--json", action="store_true", help="one JSON object a line")
     output.add_argument("--format", choices=("text", "md", "csv"), default="text", help="of the tables (default text)")
     return it
+
+
+def add_match(it: argparse.ArgumentParser) -> None:
+    """Add the option that says what makes two launches of one scale."""
+    it.add_argument(
+        "--match",
+        choices=("ranks", "nodes", "gpus"),
+        default="ranks",
+        help="what makes two launches one scale: as many ranks on as many nodes, nodes, or GPUs (default ranks)",
+    )
 
 
 def add_links(it: argparse.ArgumentParser) -> None:

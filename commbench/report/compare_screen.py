@@ -20,7 +20,7 @@ from commbench.report.compare import (
     Failure,
     Row,
 )
-from commbench.report.sides import FIELDS, Cell, Side
+from commbench.report.sides import FIELDS, Cell, Side, letters
 from commbench.results.spread import CANNOT_TELL, SAME
 from commbench.units import format_size
 
@@ -49,7 +49,7 @@ Table = tuple[list[str], list[list[str]]]
 
 def names(sides: Sequence[Side]) -> dict[str, str]:
     """Return a letter for each side's name."""
-    return {side.name: chr(ord("A") + i) for i, side in enumerate(sides)}
+    return dict(zip((side.name for side in sides), letters(len(sides)), strict=True))
 
 
 def flat(row: Row) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def cell_table(found: Comparison, a: str, b: str, margin: float) -> tuple[str, T
         line = [str(row.cell.size), *([row.way] if ways else [])]
         line += [one if one == other else f"{one} | {other}", *(_plain(getattr(row.cell, name)) for name in own)]
         line += [f"{time:.2f}" for time in row.time_us]
-        line += ["-" if part is None else f"{part:.3f}" for part in row.of_bound] if bounds else []
+        line += ["-" if part is None else f"{part:.3g}" for part in row.of_bound] if bounds else []
         line += map(number, (row.ratio, row.low, row.high))
         line += ["-" if row.p is None else f"{row.p:.4f}"]
         rows.append([*line, f"same within {100 * margin:g} %" if row.verdict == SAME else row.verdict])
@@ -209,13 +209,13 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
     item = "- " if markdown else "# "
 
     def section(title: str) -> None:
-        lines.extend(["", f"## {_escaped(title)}", ""] if markdown else ["", f"# {title}"])
+        lines.extend(["", f"## {escaped(title)}", ""] if markdown else ["", f"# {title}"])
 
     def say(those: Iterable[str]) -> None:
-        lines.extend(item + (_escaped(one) if markdown else _printable(one)) for one in those)
+        lines.extend(item + (escaped(one) if markdown else _printable(one)) for one in those)
 
     def show(table: Table) -> None:
-        lines.extend(["", *_markdown(table)] if markdown else _aligned(table))
+        lines.extend(["", *markdown_table(table)] if markdown else _aligned(table))
 
     if markdown:
         lines += ["# Comparison", ""]
@@ -262,10 +262,11 @@ def _aligned(table: Table) -> list[str]:
     return [f"# {first}", *(f"  {line}" for line in others)]
 
 
-def _markdown(table: Table) -> list[str]:
+def markdown_table(table: Table) -> list[str]:
+    """Return a table as lines of Markdown."""
     header, rows = table
     lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(_escaped(cell) for cell in line)} |" for line in lines]
+    return [f"| {' | '.join(escaped(cell) for cell in line)} |" for line in lines]
 
 
 def _printable(text: str) -> str:
@@ -273,7 +274,7 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
-def _escaped(cell: str) -> str:
+def escaped(cell: str) -> str:
     """Return text of a log so that no reader of Markdown takes it for more than text."""
     flat_ = " ".join(cell.split())
     for sign, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("[", "\\["), ("*", "\\*")):

@@ -71,6 +71,7 @@ class Side:
         self.algorithms: dict[Key, set[str]] = defaultdict(set)  # observed
         self.without: dict[Key, Counter[tuple[str, str]]] = defaultdict(Counter)  # (status, reason) of cells, no time
         self.settings: dict[str, set[str]] = defaultdict(set)
+        self.devices: set[str] = set()  # their names, as far as they are told
         self.simulated: set[bool] = set()
 
     def read(self, reading: Reading) -> None:
@@ -93,6 +94,7 @@ class Side:
             settings = [*_settings(manifest or {}), *_counted(devices)]
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ResultsError(f"a manifest of {self.name} is not one of commbench ({error!r})") from None
+        self.devices |= set(devices)
         found: dict[Key, list[Record]] = defaultdict(list)
         for record in records:
             found[vendor(record), self._cell(record, devices)].append(record)
@@ -146,6 +148,11 @@ class Side:
     def timed(self) -> dict[Key, Times]:
         """The cells that have a time in some launch."""
         return {key: times for key, times in self.times.items() if any(times)}
+
+
+def letters(number: int) -> list[str]:
+    """Return a letter for each of so many sides."""
+    return [chr(ord("A") + i) for i in range(number)]
 
 
 def vendor(record: Record) -> str:

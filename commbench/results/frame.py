@@ -23,13 +23,17 @@ def load(*paths: str | Path) -> pandas.DataFrame:
     `line`: the file, and the record's line in it. What is to be said of the files is in `frame.attrs["findings"]`, as
     dictionaries. Raises ResultsError where there is nothing to read, ImportError without pandas.
     """
+    if not paths:
+        raise ResultsError("load takes files, folders or patterns, and was given none")
+    return frame_of(collect(paths))
+
+
+def frame_of(readings: Sequence[Reading]) -> pandas.DataFrame:
+    """Return the records of readings as `load` does, in their order."""
     try:
         import pandas
     except ImportError:
         raise ImportError("commbench.load needs pandas: pip install 'commbench[report]'") from None
-    if not paths:
-        raise ResultsError("load takes files, folders or patterns, and was given none")
-    readings = collect(paths)
     names = ["run", *(field.name for field in fields(Record)), "source", "line"]
     parts = [(reading, table) for reading in readings for table in reading.tables if table.rows]
     frame = pandas.DataFrame({name: _column(name, parts) for name in names}, columns=names)

@@ -1,0 +1,93 @@
+"""What all figures share: a style that colour-blind readers and printers can tell apart, labels, axes of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+from commbench.units import format_size
+
+if TYPE_CHECKING:
+    from commbench.report.content import Content
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_LONGEST = 44  # characters of a name in a picture
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One picture: how to draw it, and what to say of it."""
+
+    name: str  # of a file
+    title: str
+    caption: str
+    draw: Callable[[], Any]  # returns a matplotlib Figure
+
+
+def drawings(content: Content) -> Iterator[Drawing]:
+    """Yield all pictures of a report, by the files of `figures/`: each that has `drawings` is asked."""
+    for module in _modules():
+        yield from module.drawings(content)
+
+
+@cache
+def _modules() -> list[Any]:
+    from commbench.report import figures
+
+    found = [import_module(f"{figures.__name__}.{name}") for _, name, _ in iter_modules(figures.__path__)]
+    return sorted((one for one in found if hasattr(one, "drawings")), key=lambda one: one.PLACE)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw inside in the style of a report."""
+    import matplotlib
+    import seaborn
+    from cycler import cycler
+
+    matplotlib.use("Agg")
+    settings = seaborn.plotting_context("notebook", font_scale=0.85) | seaborn.axes_style("whitegrid")
+    fixed = {
+        "svg.hashsalt": "commbench",
+        "axes.prop_cycle": cycler(color=seaborn.color_palette("colorblind")),
+    }
+    with matplotlib.rc_context({**settings, **fixed}):
+        yield
+
+
+def looks(labels: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a colour and a marker for each label: beyond ten, only both together tell them apart."""
+    import seaborn
+
+    names = list(dict.fromkeys(labels))
+    colours = seaborn.color_palette("colorblind", 10)
+    shapes = [MARKERS[(i + i // 10) % 10] for i in range(len(names))]
+    return {name: colours[i % 10] for i, name in enumerate(names)}, dict(zip(names, shapes, strict=True))
+
+
+def plain(text: Any) -> str:
+    """Return a text of a log as a label: no formula, no line of its own, not too long, not hidden from legends."""
+    one = "".join(sign if sign.isprintable() else "?" for sign in str(text)).replace("$", r"\$")
+    one = one if len(one) <= _LONGEST else f"{one[: _LONGEST - 3]}..."
+    return f" {one}" if one.startswith("_") else one
+
+
+def size_axis(axes: Any, sizes: Iterable[int]) -> None:
+    """Make the horizontal axis one of sizes: logarithmic, with ticks where sizes were measured."""
+    ticks = sorted({int(size) for size in sizes})
+    step = -(-len(ticks) // 8)
+    axes.set_xscale("log", base=2)
+    shown = ticks[::step]
+    axes.set_xticks(shown, [_tick(size) for size in shown], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("size (B)")
+
+
+def _tick(size: int) -> str:
+    exact = format_size(size)
+    return exact if len(exact) <= 5 else f"{size:.2g}"

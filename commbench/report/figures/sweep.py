@@ -1,0 +1,97 @@
+"""Time and rate against size, a line an algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from commbench.report.content import Content, Frame
+from commbench.report.drawing import Drawing, looks, plain, size_axis
+from commbench.report.summary import scale
+
+PLACE = 2  # among the figures of a report
+
+
+def drawings(content: Content) -> Iterator[Drawing]:
+    """Yield a picture for each family of each side."""
+    for number, (side, family, rows) in enumerate(content.families()):
+        if rows["size"].nunique() > 1:
+            yield Drawing(
+                f"sweep-{side}-{number}", f"{side}: {title(family)}", caption(rows), partial(draw, content, side, rows)
+            )
+
+
+def title(family: dict[str, Any]) -> str:
+    """Return what the rows of a family share, in words."""
+    about = [family["dtype"], family["redop"], family["buffer"], family["method"], family["group"]]
+    words = [str(one) for one in about if one == one and one not in (None, "unknown", "all")]
+    return f"{family['collective']}, {scale(family['nranks'], family['nnodes'])} ({', '.join(words)})"
+
+
+def caption(rows: Frame) -> str:
+    """Return how the picture is to be read."""
+    repeated = rows.duplicated(["size", "label", "place"]).any()
+    band = "Lines are medians over launches or repeated rows, bands reach from the least to the most. " * bool(repeated)
+    if not repeated and rows["time_us_low"].notna().any():
+        band = "Bands: interval over rounds, within one launch (launches differ by more). "
+    factor = rows["busbw_factor"].dropna().unique()
+    how = f"busbw = algbw × {factor[0]:.4g}, algbw = size / time. " if len(factor) == 1 else "algbw = size / time. "
+    bound = "Dashed grey: the most that the given links allow where no switch reduces. " * bool(
+        rows["bound"].notna().any()
+    )
+    return f"{band}{how}{bound}Full lines out of place, dotted in place."
+
+
+def draw(content: Content, side: str, rows: Frame) -> Any:
+    """Return the picture: time on the left, rate on the right."""
+    import seaborn
+    from matplotlib.figure import Figure
+
+    rate = "busbw" if rows["busbw"].notna().all() else "algbw"
+    data = rows.assign(
+        label=[plain(label) for label in rows["label"]],
+        place=[{"in": "in place", "out": "out of place", "": "place unknown"}[place] for place in rows["place"]],
+    )
+    colours, markers = looks(data["label"])
+    figure: Any = Figure(figsize=(11, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for axes, column, text in ((left, "time_us", "time (us)"), (right, rate, f"{rate} (GB/s)")):
+        for label, those in data.groupby("label", sort=False):
+            seaborn.lineplot(
+                those,
+                x="size",
+                y=column,
+                style="place",
+                dashes={"out of place": "", "in place": (1, 1.5), "place unknown": ""},
+                color=colours[label],
+                marker=markers[label],
+                markersize=5,
+                estimator="median",
+                errorbar=("pi", 100),
+                err_kws={"alpha": 0.15},
+                legend=False,
+                ax=axes,
+            )
+            _band(axes, those, column, colours[label])
+        size_axis(axes, data["size"])
+        axes.set_ylabel(text)
+    left.set_yscale("log")
+    bound = rows["bound"] * (rows["busbw_factor"] if rate == "busbw" else 1.0)
+    if bound.notna().any():
+        right.axhline(bound.max(), color="grey", linestyle="--", linewidth=1.2)
+    handles = [left.plot([], [], color=colours[one], marker=markers[one], label=one)[0] for one in colours]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
+    return figure
+
+
+def _band(axes: Any, rows: Frame, column: str, colour: Any) -> None:
+    """Draw the interval over rounds, where each size has one row."""
+    for _, those in rows.dropna(subset=["time_us_low", "time_us_high"]).groupby("place"):
+        if those["size"].duplicated().any():
+            continue
+        ordered = those.sort_values("size")
+        ends = [ordered["time_us_low"], ordered["time_us_high"]]
+        if column != "time_us":  # a rate is highest where the time is lowest
+            ends = [ordered[column] * ordered["time_us"] / end for end in ends]
+        axes.fill_between(ordered["size"].astype(float), *ends, color=colour, alpha=0.15, linewidth=0)

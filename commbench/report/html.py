@@ -1,0 +1,106 @@
+"""A report as one HTML file that opens offline: pictures and tables are in it, and nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from commbench import __version__
+from commbench.report import compare_screen as screen
+from commbench.report.content import Content
+from commbench.report.drawing import drawings, style
+from commbench.report.summary import Statement
+from commbench.report.tables import ROWS, Table, best_table, finding_table, row_table, side_table
+
+MOST_PICTURES = 40
+_PREFIXES = {"svg": "image/svg+xml", "png": "image/png"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as it stands in the page."""
+
+    title: str
+    caption: str
+    data: str  # a data URI
+
+
+def render(content: Content, statements: Sequence[Statement], best: Sequence[Any], command: str) -> str:
+    """Return the page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    place = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(place), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    pictures = list(_pictures(content))
+    return environment.get_template("report.html").render(
+        version=__version__,
+        made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        command=command,
+        statements=statements,
+        sides=side_table(content),
+        pictures=pictures[:MOST_PICTURES],
+        left_out=[one.title for one in pictures[MOST_PICTURES:]],
+        best=best_table(best),
+        comparisons=list(_comparisons(content)),
+        findings=finding_table(content),
+        settings=_settings(content),
+        rows=row_table(content, ROWS),
+        rows_in_all=len(content.frame),
+        simulated=bool(len(content.frame)) and bool(content.frame["simulated"].all()),
+    )
+
+
+def picture_bytes(figure: Any, kind: str) -> bytes:
+    """Return a matplotlib figure as a file of a kind, the same for the same figure."""
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def _pictures(content: Content) -> Iterator[Picture]:
+    """Yield the pictures; of those beyond MOST_PICTURES the titles alone."""
+    with style():
+        for number, one in enumerate(drawings(content)):
+            data = ""
+            if number < MOST_PICTURES:
+                encoded = base64.b64encode(picture_bytes(one.draw(), "svg")).decode("ascii")
+                data = f"data:{_PREFIXES['svg']};base64,{encoded}"
+            yield Picture(one.title, one.caption, data)
+
+
+def _comparisons(content: Content) -> Iterable[dict[str, Any]]:
+    letters = {side.name: letter for letter, side in content.sides.items()}
+    for found in content.comparisons:
+        a, b = letters[found.a.name], letters[found.b.name]
+        shared, cells = screen.cell_table(found, a, b, content.margin)
+        yield {
+            "title": f"{b} against {a}",
+            "shared": shared,
+            "ways": [f"{way}: {screen.WAYS[way]}" for way in dict.fromkeys(row.way for row in found.rows)],
+            "bands": Table.plain(*screen.band_table(found, a, b)),
+            "cells": Table.plain(*cells),
+            "unmatched": screen.unmatched_lines(found, a, b),
+        }
+
+
+def _settings(content: Content) -> Table:
+    """Return what was set on each side; what differs comes first."""
+    names = sorted({name for side in content.sides.values() for name in side.settings})
+    texts = {
+        name: [" | ".join(sorted(side.settings.get(name, ()))) for side in content.sides.values()] for name in names
+    }
+    ordered = sorted(names, key=lambda name: len(set(texts[name])) == 1)
+    several = len(content.sides) > 1
+    header = ["setting", *(["differs"] if several else []), *content.sides]
+    lines = [
+        [name, *(["yes" if len(set(texts[name])) > 1 else ""] if several else []), *(one or "-" for one in texts[name])]
+        for name in ordered
+    ]
+    return Table.plain(header, lines)

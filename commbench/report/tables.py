@@ -1,0 +1,154 @@
+"""The tables of a report: text in every form, with links from what is said to the rows that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commbench.report.best import Best
+from commbench.report.content import Content
+from commbench.report.figures.sweep import title
+from commbench.report.published import published
+from commbench.report.summary import scale
+from commbench.units import format_size
+
+ROWS = 20_000  # of records in a page: beyond, browsers stutter
+COLUMNS = (
+    *("side", "collective", "nranks", "nnodes", "size", "count", "dtype", "redop", "root", "place", "label"),
+    *("observed_algorithm", "observed_protocol", "buffer", "group", "method", "status", "reason", "time_us"),
+    *("time_us_low", "time_us_high", "time_us_p99", "algbw", "busbw", "wrong", "source", "line"),
+)
+_HEADERS = {
+    **{"nranks": "ranks", "nnodes": "nodes", "size": "size (B)", "label": "algorithm", "time_us": "time (us)"},
+    **{"observed_algorithm": "ran", "observed_protocol": "protocol that ran", "time_us_p99": "p99 (us)"},
+    **{"time_us_low": "low (us)", "time_us_high": "high (us)", "algbw": "algbw (GB/s)", "busbw": "busbw (GB/s)"},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, its number for sorting where it has one, and the row of the table of records that it links to."""
+
+    text: str
+    number: float | None = None
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header, lines of cells, and for each line the anchor that it has."""
+
+    header: list[str]
+    lines: list[list[Cell]]
+    anchors: list[int] | None = None
+
+    @classmethod
+    def plain(cls, header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+        """Return a table of texts."""
+        return cls(list(header), [[Cell(text, _number(text)) for text in line] for line in lines])
+
+    @property
+    def texts(self) -> tuple[list[str], list[list[str]]]:
+        """Header and lines as texts."""
+        return self.header, [[cell.text for cell in line] for line in self.lines]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def side_table(content: Content) -> Table:
+    """Return what the sides are."""
+    lines = []
+    for letter, side in content.sides.items():
+        scales = dict.fromkeys(
+            scale(n, k)
+            for n, k in content.frame.loc[content.frame["side"] == letter, ["nranks", "nnodes"]].itertuples(index=False)
+        )
+        links = content.links[letter]
+        given = [f"link {links.link:g}" if links.link else "", f"NIC {links.nic:g}" if links.nic else ""]
+        formats = dict.fromkeys(reading.format for reading in side.readings)
+        words = [
+            *(letter, side.name, ", ".join(formats), str(side.launches)),
+            *(_joined(side.settings.get(name, ())) for name in ("library", "devices")),
+            *(", ".join(scales), ", ".join(one for one in given if one) or "not given", str(_count(content, letter))),
+        ]
+        lines.append(words)
+    header = ["side", "path", "format", "launches", "library", "devices", "scale", "GB/s a rank", "records"]
+    return Table.plain(header, lines)
+
+
+def _joined(values: Any) -> str:
+    return ", ".join(sorted(values)) or "unknown"
+
+
+def _count(content: Content, letter: str) -> int:
+    return int((content.frame["side"] == letter).sum())
+
+
+def best_table(best: Sequence[Best]) -> Table:
+    """Return which algorithm is fastest at which sizes."""
+    lines = []
+    for one in best:
+        auto = "not measured" if one.auto is None else f"{one.auto:.2f}"
+        at = "" if one.worst_size is None else format_size(one.worst_size)
+        lines.append(
+            [
+                *(Cell(one.side), Cell(title(one.family)), Cell(one.place)),
+                *(Cell(one.sizes, one.smallest), Cell(one.label, row=one.row)),
+                *(Cell(", ".join(one.unsure) or "-"), Cell(auto, one.auto), Cell(at, one.worst_size)),
+            ]
+        )
+    header = ["side", "cells", "place", "sizes", "fastest", "not told apart from", "auto takes", "at"]
+    return Table(header, lines)
+
+
+def finding_table(content: Content) -> Table:
+    """Return the findings, the gravest first."""
+    lines = []
+    for one in content.findings:
+        found = one.finding
+        place = f"line {found.lines[0]}" if found.lines else ""
+        more = f" and {found.count - 1} more" if found.count > 1 else ""
+        link = Cell(place + more if place else "", row=one.rows[0] if one.rows else None)
+        lines.append(
+            [
+                *(Cell(one.side), Cell(found.level), Cell(found.rule), Cell(found.value), Cell(found.remedy)),
+                *(Cell(found.source), link),
+            ]
+        )
+    return Table(["side", "level", "rule", "what was seen", "remedy", "source", "where"], lines)
+
+
+def row_table(content: Content, most: int) -> Table:
+    """Return the records, at most so many."""
+    frame = content.frame.head(most)
+    columns = [name for name in COLUMNS if frame[name].notna().any()]
+    lines = [[_cell(value) for value in values] for values in frame[columns].itertuples(index=False, name=None)]
+    return Table([_HEADERS.get(name, name) for name in columns], lines, list(map(int, frame.index)))
+
+
+def _cell(value: Any) -> Cell:
+    if value is None or value != value:
+        return Cell("")
+    if isinstance(value, bool | str):
+        return Cell(str(value))
+    number = float(value)
+    return Cell(f"{int(number)}" if number.is_integer() and abs(number) < 1 << 62 else f"{number:.6g}", number)
+
+
+def published_lines(content: Content) -> list[str]:
+    """Return which published figures are about what the sides have, a line each."""
+    found = []
+    for letter, side in content.sides.items():
+        rows = content.frame.loc[content.frame["side"] == letter, ["collective", "nranks", "nnodes"]].drop_duplicates()
+        for name, n, k in rows.itertuples(index=False):
+            found += [
+                f"{letter}: {name}: {one.busbw:g} GB/s busbw {f'({one.about}) ' if one.about else ''}from {one.source}"
+                for one in published(side.devices, name, n, k)
+            ]
+    return found
