@@ -62,6 +62,7 @@ setup(
             "pandas>=2.2",
             "pandas-stubs>=2.2",
             "psutil>=6.0",
+            "selenium>=4.20",  # drives the browser that looks at a report
             "setuptools>=70.1",
         ],
         # NCCL's tests without a GPU: its real library and header, and what CUDA's headers include.
