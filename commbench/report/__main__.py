@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from commbench.compare import MOST, Parser, add_links, add_match
-from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError
+from commbench.compare import Parser, add_links, add_match
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
 from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
@@ -95,13 +95,9 @@ def _carry_out(options: argparse.Namespace, command: str) -> None:
 def _content(options: argparse.Namespace) -> Content:
     from commbench.report.bounds import parse_links
     from commbench.report.content import assemble
-    from commbench.report.sides import letters, read_sides
+    from commbench.report.sides import letters, read_all
 
-    sides = [side for path in options.paths for side in read_sides(path, options.match)]
-    if len(sides) > MOST:
-        raise UsageError(f"at most {MOST} sides stand in one report, not {len(sides)}")
-    if len({side.name for side in sides}) < len(sides):
-        raise ResultsError("each side is another one: a path is named twice")
+    sides = read_all(options.paths, options.match)
     by_letter = dict(zip(letters(len(sides)), sides, strict=True))
     return assemble(by_letter, parse_links(options.link, options.nic, list(by_letter)))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from commbench.report.content import Content, Frame
@@ -15,26 +14,37 @@ WORTH = 1.1  # auto's time over the fastest one's, from which on it is said
 
 
 @dataclass(frozen=True)
+class Auto:
+    """What the library chose by itself, at one size."""
+
+    ratio: float  # its time over the fastest one's
+    size: int  # bytes
+    row: int  # of the table
+    unsure: bool  # whether the two are not told apart
+
+
+@dataclass(frozen=True)
 class Best:
     """The fastest algorithm over a range of measured sizes."""
 
     side: str
     family: dict[str, Any]  # what the rows share
     place: str
-    smallest: int  # bytes
-    largest: int
+    sizes: tuple[int, ...]  # bytes
     label: str
-    unsure: tuple[str, ...]  # whose times it is not told apart from at some size of the range
-    auto: (
-        float | None
-    )  # the library's own choice: its time over this one's, the most over the range; None: not measured
-    worst_size: int | None  # where that is
+    unsure: dict[str, tuple[int, ...]]  # from which others it is not told apart, and at which of the sizes
+    auto: Auto | None  # at the size where it takes longest, of those where it is told apart if there are any
     row: int  # of the table, at the smallest size
 
     @property
-    def sizes(self) -> str:
-        ends = [format_size(self.smallest), format_size(self.largest)]
-        return ends[0] if self.smallest == self.largest else " to ".join(ends)
+    def range(self) -> str:
+        """The sizes in words."""
+        return sizes_in_words(self.sizes)
+
+
+def sizes_in_words(sizes: tuple[int, ...]) -> str:
+    """Return the smallest and the largest of measured sizes."""
+    return format_size(sizes[0]) if len(sizes) == 1 else f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
 
 
 def best(content: Content) -> list[Best]:
@@ -43,40 +53,41 @@ def best(content: Content) -> list[Best]:
     for side, family, rows in content.families():
         for place, those in rows.groupby("place", sort=False):
             if those["label"].nunique() > 1:
-                found += _ranges(list(_at_sizes(side, family, str(place), those)))
+                found += _ranges(_at_sizes(side, family, str(place), those))
     return found
 
 
 def _at_sizes(side: str, family: dict[str, Any], place: str, rows: Frame) -> Iterator[Best]:
-    for size, here in rows.groupby("size"):
+    for number, here in rows.groupby("size"):
         if here["label"].nunique() < 2:
             continue
+        size = int(number)
         times = here.groupby("label")["time_us"]
         middle, several = times.median(), times.count() > 1
         # Of several launches their range, of one the interval over its rounds; nothing is told apart without either.
         low = times.min().where(several, here.groupby("label")["time_us_low"].min())
         high = times.max().where(several, here.groupby("label")["time_us_high"].max())
         fastest = str(middle.idxmin())
-        unsure = [
-            str(label)
-            for label in middle.drop(fastest).sort_values().index
-            if not low[label] > high[fastest]  # also where one of them is not known
-        ]
-        auto = float(middle[AUTO] / middle[fastest]) if AUTO in middle.index else None
-        row = here.index[here["label"] == fastest][0]
-        at = (int(size), int(size), fastest, tuple(unsure), auto, None if auto is None else int(size), int(row))
-        yield Best(side, family, place, *at)
+        others = [str(label) for label in middle.drop(fastest).sort_values().index]
+        unsure: dict[str, tuple[int, ...]] = {
+            label: (size,)
+            for label in others
+            if not low[label] > high[fastest]  # also where one is not known
+        }
+        row = {label: int(here.index[here["label"] == label][0]) for label in (fastest, AUTO) if label in middle.index}
+        auto = Auto(middle[AUTO] / middle[fastest], size, row[AUTO], AUTO in unsure) if AUTO in row else None
+        yield Best(side, family, place, (size,), fastest, unsure, auto, row[fastest])
 
 
-def _ranges(at_sizes: list[Best]) -> list[Best]:
+def _ranges(at_sizes: Iterable[Best]) -> list[Best]:
     """Join neighbouring sizes that have the same fastest algorithm."""
-    joined = at_sizes[:1]
-    for _, one in pairwise(at_sizes):
-        last = joined[-1]
-        if one.label != last.label:
+    joined: list[Best] = []
+    for one in at_sizes:
+        if not joined or one.label != joined[-1].label:
             joined.append(one)
             continue
-        unsure = tuple(dict.fromkeys([*last.unsure, *one.unsure]))
-        worse = one if (one.auto or 0) > (last.auto or 0) else last
-        joined[-1] = replace(last, largest=one.largest, unsure=unsure, auto=worse.auto, worst_size=worse.worst_size)
+        last = joined[-1]
+        unsure = {label: last.unsure.get(label, ()) + one.unsure.get(label, ()) for label in (last.unsure | one.unsure)}
+        auto = max(filter(None, (last.auto, one.auto)), key=lambda it: (not it.unsure, it.ratio), default=None)
+        joined[-1] = replace(last, sizes=last.sizes + one.sizes, unsure=unsure, auto=auto)
     return joined

@@ -1,7 +1,9 @@
-"""What links allow at most, of collectives that no switch reduces: cut-set bounds.
+"""What links allow at most, of collectives that no switch reduces.
 
-A set of ranks must send or receive so many bytes, whatever the algorithm, and its links carry so many a second: no
-time is below their quotient. The sets are one rank, and one node. What a switch reduces (NVLS, SHARP) may pass them.
+A rank, and a node, sends or receives so many bytes whatever the algorithm, and its links carry so many a second: no
+time is below their quotient. Most follow from what must cross the cut around the rank or node. Of an all-reduce it is
+the total: n ranks send 2(n-1) times the buffer together (Patarasuk and Yuan 2009, section 3), so one of them, or of k
+nodes, sends 1/n or 1/k of that at least. What a switch reduces (NVLS, SHARP) may pass the bound.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def _part(n: int) -> float:
 
 
 _CUTS: dict[str, _Cut] = {
-    "allreduce": (lambda n: 2 * _part(n), lambda n, k: 2 * _part(k)),  # Patarasuk and Yuan 2009, section 3
+    "allreduce": (lambda n: 2 * _part(n), lambda n, k: 2 * _part(k)),
     "allgather": (_part, lambda n, k: _part(k)),
     "reducescatter": (_part, lambda n, k: _part(k)),
     "alltoall": (_part, lambda n, k: n / k * _part(k)),
@@ -58,9 +60,10 @@ def algbw_bound(collective: str, nranks: int | None, nnodes: int | None, links: 
 
 
 def nic_rate(collective: str, nranks: int | None, nnodes: int | None, algbw: float | None) -> float | None:
-    """Return what each interface of a node carries at least, GB/s, with one a rank: busbw × (k-1)/(n-1) of all-reduce.
+    """Return what a node's interfaces carry at least, on average, GB/s, with one a rank.
 
-    None on one node, where unlike nodes have unlike shares, and where nothing is known.
+    Of an all-reduce it is busbw × (k-1)/(n-1). None on one node, where nodes have unlike numbers of ranks, and where
+    nothing is known.
     """
     if collective not in _CUTS or not algbw or not nranks or not nnodes or nnodes < 2 or nranks % nnodes:
         return None

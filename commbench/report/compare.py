@@ -56,9 +56,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Band:
-    """The cells of one collective whose sizes lie in one band."""
+    """The cells of one collective, scale and type whose sizes lie in one band: all algorithms, in and out of place."""
 
     collective: str
+    scale: str
+    dtype: str
     way: str
     band: str
     limits: str
@@ -66,7 +68,7 @@ class Band:
     ratio: float  # geometric mean
     smallest: float
     largest: float
-    slower: int  # cells that are so for certain
+    slower: int  # cells that are so beyond chance
     faster: int
 
 
@@ -112,26 +114,26 @@ class Comparison:
     failures: list[Failure]
 
     def failing(self, limit: float) -> list[Row]:
-        """The cells that are slower for certain, and by more than `limit` (0.05: 5 %)."""
+        """The cells that are slower beyond chance, and by more than `limit` (0.05: 5 %) as measured."""
         return [row for row in self.rows if row.verdict == SLOWER and row.ratio > 1 + limit]
 
     def open(self, limit: float) -> list[Row]:
         """The cells that are not failing, and of which it is not known that they are not slower by more than that."""
-        failing = self.failing(limit)
+        failing = {id(row) for row in self.failing(limit)}
         return [
             row
             for row in self.rows
-            if row not in failing and (row.p is None or row.high is None or row.high > 1 + limit)
+            if id(row) not in failing and (row.p is None or row.high is None or row.high > 1 + limit)
         ]
 
 
 def compare(
-    sides: Sequence[Side], margin: float = MARGIN, links: Mapping[str, Links] | None = None
+    sides: Sequence[Side], margin: float = MARGIN, links: Mapping[str, Links] | None = None, of: int | None = None
 ) -> list[Comparison]:
     """Compare each later side with the first one; raise ResultsError where that cannot be done soundly.
 
     With several later sides, p is as many times as large (Bonferroni), so that all comparisons together are wrong in
-    at most 5 %. `links`: of sides, by name.
+    at most 5 %; `of` is their number where these are a part of them. `links`: of sides, by name.
     """
     for side in sides:
         if not side.timed:
@@ -141,7 +143,7 @@ def compare(
         names = ", ".join(name for name, kinds in simulated.items() if True in kinds)
         raise ResultsError(f"simulated results are not compared with measured ones, and {names} has simulated ones")
     first, *later = sides
-    return [_compare_two(first, side, len(later), margin, links or {}) for side in later]
+    return [_compare_two(first, side, of or len(later), margin, links or {}) for side in later]
 
 
 def _compare_two(a: Side, b: Side, times: int, margin: float, links: Mapping[str, Links]) -> Comparison:
@@ -197,7 +199,7 @@ def _match(a: Side, b: Side) -> tuple[list[_Match], list[Unmatched]]:
     shared = set(a.vendors) & set(b.vendors)
     if shared:
         both = [key for key in a.timed if key in b.timed]
-        matched = [_Match(key[1], BY_ALGORITHM, (key, key), a.times[key], b.times[key]) for key in both]
+        matched = [_Match(key[1], _way(key[1]), (key, key), a.times[key], b.times[key]) for key in both]
         return matched, [*_lacking(a, b, set(both)), *_lacking(b, a, set(both))]
     for side in (a, b):
         if len(side.vendors) > 1:
@@ -221,6 +223,11 @@ def _match(a: Side, b: Side) -> tuple[list[_Match], list[Unmatched]]:
         best_b, times_b = best({key: b.times[key] for key in others.values()})
         matched.append(_Match(base, BEST, (best_a, best_b), times_a, times_b))
     return matched, [*_lacking(a, b, used), *_lacking(b, a, used)]
+
+
+def _way(cell: Cell) -> str:
+    """Return how cells of one library are matched: what it chose by itself need not be the same algorithm twice."""
+    return AUTO if cell.algorithm == AUTO else BY_ALGORITHM
 
 
 def _by_base(side: Side) -> dict[Cell, dict[tuple[str, str | None], Key]]:
@@ -306,9 +313,10 @@ def _row(a: Side, b: Side, one: _Match, p: float | None, margin: float, links: M
     ratio, low, high = ratio_interval(one.b, one.a)
     assert ratio is not None  # both have a time in some launch
     verdict = CANNOT_TELL
-    if p is not None and p <= LEVEL:
+    gap = fmean(math.log(time) for time in one.b if time) - fmean(math.log(time) for time in one.a if time)
+    if p is not None and p <= LEVEL and gap * math.log(ratio) > 0:  # else the test's mean and this median disagree
         verdict = SLOWER if ratio > 1 else FASTER
-    elif p is not None and within(low, high, margin):
+    elif p is not None and p > LEVEL and within(low, high, margin):
         verdict = SAME
     names = (_name(one.keys[0][1]), _name(one.keys[1][1]))
     observed = (_observed(a, one.keys[0]), _observed(b, one.keys[1]))
@@ -342,10 +350,12 @@ def limits(name: str) -> str:
 
 def _bands(rows: Sequence[Row]) -> list[Band]:
     found = []
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        groups[row.cell.collective, row.way].append(row)
-    for (collective, way), those in groups.items():
+        if row.cell.size == 0:  # an empty call: it would only thin the mean
+            continue
+        groups[row.cell.collective, row.cell.scale, row.cell.dtype, row.way].append(row)
+    for (collective, scale, dtype, way), those in groups.items():
         for name, _ in BANDS:
             inside = [row for row in those if row.band == name]
             if not inside:
@@ -354,6 +364,6 @@ def _bands(rows: Sequence[Row]) -> list[Band]:
             verdicts = Counter(row.verdict for row in inside)
             mean = math.exp(fmean(map(math.log, ratios)))
             span = (mean, min(ratios), max(ratios))
-            about = (collective, way, name, limits(name), len(inside))
+            about = (collective, scale, dtype, way, name, limits(name), len(inside))
             found.append(Band(*about, *span, verdicts[SLOWER], verdicts[FASTER]))
     return found

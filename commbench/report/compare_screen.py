@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 from commbench.report.compare import (
@@ -21,12 +25,13 @@ from commbench.report.compare import (
     Row,
 )
 from commbench.report.sides import FIELDS, Cell, Side, letters
+from commbench.results.reading import UNKNOWN
 from commbench.results.spread import CANNOT_TELL, SAME
 from commbench.units import format_size
 
 WAYS = {
     BY_ALGORITHM: "cell by cell, each algorithm and protocol with itself",
-    AUTO: "the libraries differ: what each chose (auto) with what the other chose",
+    AUTO: "what each library chose by itself (auto), whichever algorithm that was",
     BEST: "the libraries differ: the fastest algorithm of each with that of the other, whichever they are",
 }
 # The columns of a row, beside those of its cell.
@@ -44,7 +49,13 @@ COLUMNS = (
     ),
     *("ratio", "low", "high", "p", "verdict", "of_bound_a", "of_bound_b", "band"),
 )
+_OF_TESTS = (
+    "low and high: its interval over launches, at least 95 %, of each cell alone",
+    "p: how often equal sides differ so much in some cell; slower and faster: p of at most 0.05",
+)
 Table = tuple[list[str], list[list[str]]]
+_PLACES = {True: "in place", False: "out of place"}
+_SPECIAL = re.compile(r"([\\|`\[*_~])")  # in Markdown
 
 
 def names(sides: Sequence[Side]) -> dict[str, str]:
@@ -87,8 +98,8 @@ def words(found: Comparison, a: str, b: str, margin: float) -> list[str]:
         if those:
             far = max(those, key=lambda row: abs(row.ratio - 1))
             lines.append(
-                f"{b} is {verdict} than {a} in {_cells(len(those))}, and chance alone would not show it; "
-                f"most in {label(far.cell)}: {_change(far.ratio)}"
+                f"{b} is {verdict} than {a} in {_cells(len(those))}, by more than shuffled launches are apart "
+                f"(in 95 % of ways); most in {label(far.cell)}: {_change(far.ratio)}"
             )
     same = sum(row.verdict == SAME for row in rows)
     if same:
@@ -106,10 +117,48 @@ def words(found: Comparison, a: str, b: str, margin: float) -> list[str]:
             f"in {_cells(open_)} cannot tell: no difference beyond chance, nor surely within {percent}; "
             "more launches may tell"
         )
-    for one in found.failures:
-        where = a if one.side == found.a.name else b
-        lines.append(f"{label(one.cell)} ended as {one.status} in {where} ({_launches(one.launches)}): {one.reason}")
     return lines
+
+
+def leads(found: Comparison, a: str, b: str, margin: float) -> list[str]:
+    """Return which side is faster from which size to which, by the mean ratio at each size; nothing is said of chance.
+
+    A line for each kind of cell.
+    """
+    kinds: dict[tuple[str, ...], dict[int, list[float]]] = {}
+    for row in found.rows:
+        if row.cell.size and row.way in (AUTO, BEST):
+            key: tuple[str, ...] = (row.cell.collective, row.cell.scale, row.cell.dtype, row.cell.redop or "", row.way)
+            kinds.setdefault(key, {}).setdefault(row.cell.size, []).append(math.log(row.ratio))
+    lines = []
+    for key, sizes in kinds.items():
+        means = {size: math.exp(fmean(logs)) for size, logs in sorted(sizes.items())}
+        parts = []
+        for ahead, those in groupby(means.items(), lambda one: _ahead(one[1], margin)):
+            run = list(those)
+            most = max(max(ratio, 1 / ratio) for _, ratio in run)
+            ends = [format_size(run[0][0]), format_size(run[-1][0])]
+            where = f"at {ends[0]}" if len(run) == 1 else f"from {ends[0]} to {ends[1]}"
+            names = {
+                1: f"{a} is faster {where}, up to {most:.3g} times",
+                -1: f"{b} is faster {where}, up to {most:.3g} times",
+            }
+            parts.append(names.get(ahead, f"both within {100 * margin:g} % {where}"))
+        lines.append(f"{', '.join(word for word in key if word)}: {'; '.join(parts)}")
+    return lines
+
+
+def _ahead(ratio: float, margin: float) -> int:
+    return (ratio > 1 + margin) - (ratio < 1 / (1 + margin))
+
+
+def failures(found: Comparison, a: str, b: str) -> list[str]:
+    """Return which cells ended badly, and where, a line each."""
+    sides = {found.a.name: a, found.b.name: b}
+    return [
+        f"{label(one.cell)} ended as {one.status} in {sides[one.side]} ({_launches(one.launches)}): {one.reason}"
+        for one in found.failures
+    ]
 
 
 def _cells(number: int) -> str:
@@ -135,22 +184,30 @@ def cell_table(found: Comparison, a: str, b: str, margin: float) -> tuple[str, T
     named = [name for name in FIELDS if name not in ("size", "algorithm", "protocol")]
     values = {name: {getattr(row.cell, name) for row in found.rows} for name in named}
     own = [name for name in named if len(values[name]) > 1]
-    shared = [f"{name} {one}" for name in named if name not in own and (one := min(values[name])) not in (None, "")]
+    shared = [
+        _PLACES[one] if name == "inplace" else f"{name} {one}"
+        for name in named
+        if name not in own and (one := min(values[name])) not in (None, "", UNKNOWN)
+    ]
     ways = len({row.way for row in found.rows}) > 1
-    header = ["size (B)", *(["way"] if ways else []), "algorithm", *own]
+    header = ["size (B)", *(["way"] if ways else []), "algorithm"]
+    header += ["place" if name == "inplace" else name for name in own]
     bounds = any(part is not None for row in found.rows for part in row.of_bound)
     header += [f"{a} (us)", f"{b} (us)", *([f"{a} of bound", f"{b} of bound"] if bounds else [])]
-    header += [f"{b}/{a}", "low", "high", "p", "verdict"]
+    tested = any(row.p is not None for row in found.rows)
+    header += [f"{b}/{a}", *(["low", "high", "p", "verdict"] if tested else [])]
     rows = []
     for row in found.rows:
         one, other = (_ran(*pair) for pair in zip(row.algorithms, row.observed, strict=True))
         line = [str(row.cell.size), *([row.way] if ways else [])]
         line += [one if one == other else f"{one} | {other}", *(_plain(getattr(row.cell, name)) for name in own)]
         line += [f"{time:.2f}" for time in row.time_us]
-        line += ["-" if part is None else f"{part:.3g}" for part in row.of_bound] if bounds else []
-        line += map(number, (row.ratio, row.low, row.high))
-        line += ["-" if row.p is None else f"{row.p:.4f}"]
-        rows.append([*line, f"same within {100 * margin:g} %" if row.verdict == SAME else row.verdict])
+        line += ["-" if part is None else f"{100 * part:.3g} %" for part in row.of_bound] if bounds else []
+        line.append(number(row.ratio))
+        if tested:
+            verdict = f"same within {100 * margin:g} %" if row.verdict == SAME else row.verdict
+            line += [number(row.low), number(row.high), "-" if row.p is None else f"{row.p:.4f}", verdict]
+        rows.append(line)
     return ", ".join(shared), (header, rows)
 
 
@@ -161,12 +218,14 @@ def _ran(name: str, observed: str | None) -> str:
 
 def band_table(found: Comparison, a: str, b: str) -> Table:
     """Return the geometric means by size band."""
-    header = ["collective", "way", "band", "sizes", "cells", f"mean {b}/{a}", "smallest", "largest", "slower", "faster"]
+    tested = any(row.p is not None for row in found.rows)
+    what = ["collective", "scale", "dtype", "way", "band", "sizes", "cells"]
+    header = [*what, f"mean {b}/{a}", "smallest", "largest", *(["slower", "faster"] if tested else [])]
     return header, [
         [
-            *(one.collective, one.way, one.band, one.limits, str(one.cells)),
+            *(one.collective, one.scale, one.dtype, one.way, one.band, one.limits, str(one.cells)),
             *map(number, (one.ratio, one.smallest, one.largest)),
-            *(str(one.slower), str(one.faster)),
+            *([str(one.slower), str(one.faster)] if tested else []),
         ]
         for one in found.bands
     ]
@@ -200,6 +259,8 @@ def number(value: float | None) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "in" if value else "out"
     return "-" if value in (None, "") else str(value)
 
 
@@ -223,7 +284,7 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
     for found in comparisons:
         a, b = (names(sides)[side.name] for side in (found.a, found.b))
         section(f"{b} against {a}")
-        say(words(found, a, b, margin))
+        say([*leads(found, a, b, margin), *words(found, a, b, margin), *failures(found, a, b)])
         shared, table = cell_table(found, a, b, margin)
         bounds = any(part is not None for row in found.rows for part in row.of_bound)
         section(f"Cells: {shared}")
@@ -231,13 +292,12 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
         say(
             [
                 f"{b}/{a}: ratio of times, above 1 where {b} is slower",
-                "low and high: its interval over launches, at least 95 %, of each cell alone",
-                "p: how often equal sides differ so much in some cell; slower and faster: p of at most 0.05",
+                *(_OF_TESTS if any(row.p is not None for row in found.rows) else ()),
                 *(["of bound: algbw over the highest that the given links allow where no switch reduces"] * bounds),
             ]
         )
         show(table)
-        section("Geometric means by size; slower and faster count cells that are so beyond chance")
+        section("Geometric means by size, over all algorithms, in and out of place")
         show(band_table(found, a, b))
         section(f"Unmatched: {_cells(len(found.unmatched))}")
         say(unmatched_lines(found, a, b))
@@ -276,10 +336,7 @@ def _printable(text: str) -> str:
 
 def escaped(cell: str) -> str:
     """Return text of a log so that no reader of Markdown takes it for more than text."""
-    flat_ = " ".join(cell.split())
-    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`"), ("[", "\\["), ("*", "\\*")):
-        flat_ = flat_.replace(sign, instead)
-    return flat_
+    return _SPECIAL.sub(r"\\\1", " ".join(cell.split()).replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def as_csv(comparisons: Sequence[Comparison]) -> str:

@@ -19,6 +19,8 @@ Frame: TypeAlias = Any  # a pandas.DataFrame: with its stubs every label would n
 # Rows that differ in size, algorithm, protocol and place alone make one family, and stand in one picture.
 FAMILY = ("collective", "nranks", "nnodes", "dtype", "redop", "root", "buffer", "group", "method")
 
+PLACES = {"in": "in place", "out": "out of place", "": "place unknown"}
+
 
 @dataclass(frozen=True)
 class Located:
@@ -38,13 +40,23 @@ class Content:
     frame: Frame  # a row a record: the columns of commbench.load, and those of `_frame`
     findings: Sequence[Located]
     comparisons: Sequence[Comparison]
-    uncompared: str  # why there are none, where there are several sides
+    uncompared: Sequence[str]  # why a side is not compared with the first one
     margin: float
+
+    def letter(self, side: Side) -> str:
+        """Return the letter of a side."""
+        return next(letter for letter, one in self.sides.items() if one is side)
 
     @property
     def timed(self) -> Frame:
-        """The rows that have a time."""
+        """The rows that are right and have a time."""
         return self.frame[(self.frame["status"] == OK) & (self.frame["time_us"] > 0)]
+
+    @property
+    def rated(self) -> Frame:
+        """The rows that are right and have a rate; some logs state rates alone."""
+        right = self.frame[self.frame["status"] == OK]
+        return right[(right["busbw"] > 0) | (right["algbw"] > 0)]
 
     def families(self) -> Iterator[tuple[str, dict[str, Any], Frame]]:
         """Yield the rows with a time and a size, family by family: the side, what they share, and they."""
@@ -71,7 +83,7 @@ def _frame(sides: Mapping[str, Side], links: Mapping[str, Links]) -> Frame:
     """Return all records: the columns of `load`, and `side`, `label`, `place`, `bound` and `nic` (GB/s).
 
     `label` is the algorithm, with its protocol; `bound` is the highest algbw that the links allow where no switch
-    reduces; `nic` is what each network interface of a node carried at least, with one a rank.
+    reduces; `nic` is what the network interfaces of a node carried at least, on average, with one a rank.
     """
     import pandas
 
@@ -94,6 +106,20 @@ def _frame(sides: Mapping[str, Side], links: Mapping[str, Links]) -> Frame:
     ]
     numbers = {"bound": pandas.Series(bounds, dtype=float), "nic": pandas.Series(nics, dtype=float)}
     return whole.assign(label=labels, place=places, **numbers)
+
+
+def scale(nranks: Any, nnodes: Any) -> str:
+    """Return how many ranks on how many nodes, in words."""
+    n, k = whole_or_none(nranks), whole_or_none(nnodes)
+    ranks = "an unknown number of ranks" if n is None else f"{n} rank{'s' * (n != 1)}"
+    return ranks if k is None else f"{ranks}, {k} node{'s' * (k != 1)}"
+
+
+def title(family: dict[str, Any]) -> str:
+    """Return what the rows of a family share, in words."""
+    about = [family["dtype"], family["redop"], family["buffer"], family["method"], family["group"]]
+    words = [str(one) for one in about if one == one and one not in (None, "unknown", "all")]
+    return f"{family['collective']}, {scale(family['nranks'], family['nnodes'])} ({', '.join(words)})"
 
 
 def whole_or_none(value: Any) -> int | None:
@@ -121,11 +147,11 @@ def _findings(sides: Mapping[str, Side], links: Mapping[str, Links], frame: Fram
         for reading in side.readings
         for one in reading.findings
     ]
-    found += _beyond(links, frame)
+    found += _above_bounds(links, frame)
     return sorted(found, key=lambda one: LEVELS.index(one.finding.level))
 
 
-def _beyond(links: Mapping[str, Links], frame: Frame) -> Iterator[Located]:
+def _above_bounds(links: Mapping[str, Links], frame: Frame) -> Iterator[Located]:
     """Explain rates above what the links that were given carry."""
     over = frame[(frame["algbw"] > frame["bound"]) & (frame["status"] == OK)]
     for letter, rows in over.groupby("side"):
@@ -141,22 +167,31 @@ def _beyond(links: Mapping[str, Links], frame: Frame) -> Iterator[Located]:
         nic = links.get(str(letter), Links()).nic
         if nic is None:
             continue
-        above = rows[(rows["busbw"] > nic * rows["nranks"] / rows["nnodes"]) & ~(rows["algbw"] > rows["bound"])]
+        above = rows[
+            (rows["nic"] > 0)
+            & (rows["busbw"] > nic * rows["nranks"] / rows["nnodes"])
+            & ~(rows["algbw"] > rows["bound"])
+        ]
         if len(above):
             most = above.loc[above["busbw"].idxmax()]
             value = (
                 f"busbw is up to {most['busbw']:.2f} GB/s, above the {nic * most['nranks'] / most['nnodes']:g} of a "
-                f"node's interfaces, and legal: busbw is no wire speed, and each interface carries {most['nic']:.2f}"
+                f"node's interfaces, and legal: busbw is no wire speed; they carry {most['nic']:.2f} each on average"
             )
             one = finding("above NICs", NOTE, str(most["source"]), (), value, "none: compare times or algbw")
             yield Located(str(letter), one, tuple(above.index))
 
 
-def _compared(sides: Mapping[str, Side], links: Mapping[str, Links], margin: float) -> tuple[list[Comparison], str]:
-    if len(sides) < 2:
-        return [], ""
-    try:
-        by_name = {side.name: links.get(letter, Links()) for letter, side in sides.items()}
-        return compare(list(sides.values()), margin, by_name), ""
-    except ResultsError as error:
-        return [], str(error)
+def _compared(
+    sides: Mapping[str, Side], links: Mapping[str, Links], margin: float
+) -> tuple[list[Comparison], list[str]]:
+    """Compare each later side with the first one, as far as that can be done."""
+    by_name = {side.name: links.get(letter, Links()) for letter, side in sides.items()}
+    (first, a), *later = sides.items()
+    found, apart = [], []
+    for letter, side in later:
+        try:
+            found += compare([a, side], margin, by_name, of=len(later))
+        except ResultsError as error:
+            apart.append(f"{letter} is not compared with {first}: {error}")
+    return found, apart

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from commbench.report.content import Content
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
-_LONGEST = 44  # characters of a name in a picture
+_LONGEST = 72  # characters of a name in a picture
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def looks(labels: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def colours_and_markers(labels: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a colour and a marker for each label: beyond ten, only both together tell them apart."""
     import seaborn
 
@@ -86,6 +86,16 @@ def size_axis(axes: Any, sizes: Iterable[int]) -> None:
     axes.set_xticks(shown, [_tick(size) for size in shown], minor=False)
     axes.set_xticks([], minor=True)
     axes.set_xlabel("size (B)")
+
+
+def log_axis(axes: Any) -> None:
+    """Make the vertical axis logarithmic, with plain numbers: 57.5 and not 5.75×10¹."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=9))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _tick(size: int) -> str:

@@ -15,7 +15,7 @@ from commbench.report import compare_screen as screen
 from commbench.report.content import Content
 from commbench.report.drawing import drawings, style
 from commbench.report.summary import Statement
-from commbench.report.tables import ROWS, Table, best_table, finding_table, row_table, side_table
+from commbench.report.tables import ROWS, Table, best_table, finding_table, row_table, setting_table, side_table
 
 MOST_PICTURES = 40
 _PREFIXES = {"svg": "image/svg+xml", "png": "image/png"}
@@ -50,9 +50,10 @@ def render(content: Content, statements: Sequence[Statement], best: Sequence[Any
         best=best_table(best),
         comparisons=list(_comparisons(content)),
         findings=finding_table(content),
-        settings=_settings(content),
+        settings=setting_table(content),
         rows=row_table(content, ROWS),
         rows_in_all=len(content.frame),
+        rows_shown=ROWS,
         simulated=bool(len(content.frame)) and bool(content.frame["simulated"].all()),
     )
 
@@ -76,9 +77,8 @@ def _pictures(content: Content) -> Iterator[Picture]:
 
 
 def _comparisons(content: Content) -> Iterable[dict[str, Any]]:
-    letters = {side.name: letter for letter, side in content.sides.items()}
     for found in content.comparisons:
-        a, b = letters[found.a.name], letters[found.b.name]
+        a, b = content.letter(found.a), content.letter(found.b)
         shared, cells = screen.cell_table(found, a, b, content.margin)
         yield {
             "title": f"{b} against {a}",
@@ -88,19 +88,3 @@ def _comparisons(content: Content) -> Iterable[dict[str, Any]]:
             "cells": Table.plain(*cells),
             "unmatched": screen.unmatched_lines(found, a, b),
         }
-
-
-def _settings(content: Content) -> Table:
-    """Return what was set on each side; what differs comes first."""
-    names = sorted({name for side in content.sides.values() for name in side.settings})
-    texts = {
-        name: [" | ".join(sorted(side.settings.get(name, ()))) for side in content.sides.values()] for name in names
-    }
-    ordered = sorted(names, key=lambda name: len(set(texts[name])) == 1)
-    several = len(content.sides) > 1
-    header = ["setting", *(["differs"] if several else []), *content.sides]
-    lines = [
-        [name, *(["yes" if len(set(texts[name])) > 1 else ""] if several else []), *(one or "-" for one in texts[name])]
-        for name in ordered
-    ]
-    return Table.plain(header, lines)

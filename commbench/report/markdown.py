@@ -8,20 +8,19 @@ from commbench.report import compare_screen as screen
 from commbench.report.best import Best
 from commbench.report.content import Content
 from commbench.report.summary import Statement
-from commbench.report.tables import best_table, finding_table, row_table, side_table
+from commbench.report.tables import best_table, finding_table, row_table, setting_table, side_table
 
 ROWS = 500  # of records: the CSV has all
 
 
 def render(content: Content, statements: Sequence[Statement], best: Sequence[Best], command: str) -> str:
     """Return the text."""
-    lines = ["# commbench report", "", f"made by `{command}`", "", "## Summary", ""]
+    lines = ["# commbench report", "", f"made by {screen.escaped(command)}", "", "## Summary", ""]
     for one in statements:
         lines.append(f"- **{one.kind}**: {screen.escaped(one.text)}")
     lines += ["", "## Sides", "", *screen.markdown_table(side_table(content).texts)]
-    letters = {side.name: letter for letter, side in content.sides.items()}
     for found in content.comparisons:
-        a, b = letters[found.a.name], letters[found.b.name]
+        a, b = content.letter(found.a), content.letter(found.b)
         shared, cells = screen.cell_table(found, a, b, content.margin)
         lines += ["", f"## {b} against {a}", "", *screen.markdown_table(screen.band_table(found, a, b)), ""]
         lines += [f"Cells: {screen.escaped(shared)}", "", *screen.markdown_table(cells)]
@@ -34,6 +33,7 @@ def render(content: Content, statements: Sequence[Statement], best: Sequence[Bes
         "",
         *(screen.markdown_table(finding_table(content).texts) if content.findings else ["None."]),
     ]
+    lines += ["", "## Settings", "", *screen.markdown_table(setting_table(content).texts)]
     rows = row_table(content, ROWS)
     more = f" (the first {ROWS} of {len(content.frame)})" if len(content.frame) > ROWS else ""
     lines += ["", f"## Rows{more}", "", *screen.markdown_table(rows.texts)]

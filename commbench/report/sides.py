@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from commbench.errors import ResultsError
-from commbench.results.collect import collect, read_run
+from commbench.errors import ResultsError, UsageError
+from commbench.results.collect import collect, expanded, read_run
 from commbench.results.journal import MANIFEST
 from commbench.results.launches import run_folders
 from commbench.results.reading import UNKNOWN, Reading
@@ -21,6 +21,7 @@ from commbench.results.stats import median
 from commbench.results.status import OK
 
 RANKS, NODES, GPUS = "ranks", "nodes", "gpus"
+MOST = 26  # sides: each has a letter
 _DIES = re.compile(r"MI250X?\b")  # two devices, of which a rank has one, make one of these GPUs
 
 
@@ -215,20 +216,54 @@ def read_sides(path: str | Path, match: str = RANKS) -> list[Side]:
     """Return the sides that a path names.
 
     In a folder with runs each set of launches is one, and so are all runs that are of none; other files in it are left
-    alone. A log, a folder of logs or a pattern is one side, each log a launch of it.
+    alone. Of a folder of logs, or a pattern, the logs of one system (its devices and library, as far as they tell) are
+    one side, each log a launch of it.
     """
-    place = Path(path)
-    sides = []
-    if place.is_dir() and any(place.rglob(MANIFEST)):
-        sets = run_folders(place)
-        for name, runs in sets.items():
-            side = Side(f"{path} ({name})" if len(sets) > 1 else str(path), match)
-            for _, folder in runs:
-                side.read(read_run(folder))
-            sides.append(side)
+    places = expanded(path)
+    if all(place.is_dir() and any(place.rglob(MANIFEST)) for place in places):
+        sets: dict[str, dict[Path, Path]] = {}
+        for place in places:
+            for name, runs in run_folders(place).items():
+                sets.setdefault(name, {}).update((folder.resolve(), folder) for _, folder in runs)
+        if len(sets) > 1 and len(places) > 1:
+            raise ResultsError(f"{path} reaches the sets {' and '.join(sets)}, which are sides of their own: name one")
+        names = [f"{path} ({name})" if len(sets) > 1 else str(path) for name in sets]
+        readings = [[read_run(folder) for folder in folders.values()] for folders in sets.values()]
     else:
-        side = Side(str(path), match)
+        kinds: dict[str, list[Reading]] = {}
         for reading in collect([path]):
+            kinds.setdefault(_system(reading), []).append(reading)
+        names = [f"{path} ({kind})" if len(kinds) > 1 else str(path) for kind in kinds]
+        readings = list(kinds.values())
+    sides = []
+    for name, those in zip(names, readings, strict=True):
+        side = Side(name, match)
+        for reading in those:
             side.read(reading)
         sides.append(side)
+    return sides
+
+
+def _system(reading: Reading) -> str:
+    """Return what a log was measured on, in words: its devices, else its library."""
+    devices = sorted({name for table in reading.tables for name in _names(table.beside.get("devices") or ())})
+    libraries = sorted({vendor(table.record(table.rows[0])) for table in reading.tables if table.rows})
+    return ", ".join(devices or libraries) or "no rows"
+
+
+def read_all(paths: Sequence[str | Path], match: str = RANKS) -> list[Side]:
+    """Return the sides of several paths; raise UsageError for what stands on two of them, or for too many."""
+    sides = [side for path in paths for side in read_sides(path, match)]
+    if len(sides) > MOST:
+        raise UsageError(f"at most {MOST} sides stand side by side, not {len(sides)}")
+    seen: dict[Path, Side] = {}
+    for side in sides:
+        for reading in side.readings:
+            other = seen.setdefault(Path(reading.source).resolve(), side)
+            if other is not side and other.name == side.name:
+                raise UsageError(f"each side is another one, and {side.name} is named twice")
+            if other is not side:
+                raise UsageError(
+                    f"each side is another one, and {reading.source} is in {other.name} and in {side.name}"
+                )
     return sides

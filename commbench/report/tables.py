@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commbench.report.best import Best
-from commbench.report.content import Content
-from commbench.report.figures.sweep import title
-from commbench.report.published import published
-from commbench.report.summary import scale
+from commbench.report.best import Best, sizes_in_words
+from commbench.report.content import PLACES, Content, scale, title
 from commbench.units import format_size
 
 ROWS = 20_000  # of records in a page: beyond, browsers stutter
@@ -94,25 +91,24 @@ def best_table(best: Sequence[Best]) -> Table:
     """Return which algorithm is fastest at which sizes."""
     lines = []
     for one in best:
-        auto = "not measured" if one.auto is None else f"{one.auto:.2f}"
-        at = "" if one.worst_size is None else format_size(one.worst_size)
-        lines.append(
-            [
-                *(Cell(one.side), Cell(title(one.family)), Cell(one.place)),
-                *(Cell(one.sizes, one.smallest), Cell(one.label, row=one.row)),
-                *(Cell(", ".join(one.unsure) or "-"), Cell(auto, one.auto), Cell(at, one.worst_size)),
-            ]
-        )
-    header = ["side", "cells", "place", "sizes", "fastest", "not told apart from", "auto takes", "at"]
-    return Table(header, lines)
+        unsure = [name if at == one.sizes else f"{name} (at {sizes_in_words(at)})" for name, at in one.unsure.items()]
+        auto = [Cell("not measured"), Cell("")]
+        if one.auto is not None:
+            doubt = ", perhaps noise" if one.auto.unsure and one.auto.ratio > 1 else ""
+            at = Cell(f"{format_size(one.auto.size)}{doubt}", one.auto.size, one.auto.row)
+            auto = [Cell(f"{one.auto.ratio:.2f}", one.auto.ratio), at]
+        where = [Cell(one.side), Cell(title(one.family)), Cell(PLACES[one.place]), Cell(one.range, one.sizes[0])]
+        lines.append([*where, Cell(one.label, row=one.row), Cell(", ".join(unsure) or "-"), *auto])
+    return Table(["side", "cells", "place", "sizes", "fastest", "not told apart from", "auto / fastest", "at"], lines)
 
 
 def finding_table(content: Content) -> Table:
     """Return the findings, the gravest first."""
+    own = {reading.source for side in content.sides.values() for reading in side.readings if reading.manifest}
     lines = []
     for one in content.findings:
         found = one.finding
-        place = f"line {found.lines[0]}" if found.lines else ""
+        place = f"{'record' if found.source in own else 'line'} {found.lines[0]}" if found.lines else ""
         more = f" and {found.count - 1} more" if found.count > 1 else ""
         link = Cell(place + more if place else "", row=one.rows[0] if one.rows else None)
         lines.append(
@@ -141,14 +137,21 @@ def _cell(value: Any) -> Cell:
     return Cell(f"{int(number)}" if number.is_integer() and abs(number) < 1 << 62 else f"{number:.6g}", number)
 
 
-def published_lines(content: Content) -> list[str]:
-    """Return which published figures are about what the sides have, a line each."""
-    found = []
-    for letter, side in content.sides.items():
-        rows = content.frame.loc[content.frame["side"] == letter, ["collective", "nranks", "nnodes"]].drop_duplicates()
-        for name, n, k in rows.itertuples(index=False):
-            found += [
-                f"{letter}: {name}: {one.busbw:g} GB/s busbw {f'({one.about}) ' if one.about else ''}from {one.source}"
-                for one in published(side.devices, name, n, k)
-            ]
-    return found
+def setting_table(content: Content) -> Table:
+    """Return what was set on each side; what differs comes first."""
+    names = sorted({name for side in content.sides.values() for name in side.settings})
+    texts = {
+        name: [" | ".join(sorted(side.settings.get(name, ()))) for side in content.sides.values()] for name in names
+    }
+    several = len(content.sides) > 1
+    lines = [
+        [
+            name,
+            *(["yes" if len(set(texts[name])) > 1 else ""] if several else []),
+            *(text or "-" for text in texts[name]),
+        ]
+        for name in sorted(names, key=lambda name: len(set(texts[name])) == 1)
+    ]
+    return Table(
+        ["setting", *(["differs"] if several else []), *content.sides], [[Cell(one) for one in line] for line in lines]
+    )

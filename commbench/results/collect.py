@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from commbench.errors import ResultsError
-from commbench.results.findings import NOTE
+from commbench.results import regime
+from commbench.results.findings import DOUBT, NOTE
 from commbench.results.health import check
 from commbench.results.journal import MANIFEST, RECORDS, VISITS, read_manifest, read_records
 from commbench.results.reading import Reading, read
@@ -16,28 +18,34 @@ OWN = "commbench run"
 
 
 def collect(paths: Iterable[str | Path]) -> list[Reading]:
-    """Return what the files, run folders, folders of either, and patterns (`logs/*.txt`) in `paths` hold.
+    """Return what the files, run folders, folders of either, and patterns (`logs/*.txt`) in `paths` hold, each once.
 
     In a folder, files of no known format are left out; the first reading of the folder has a finding that names them.
     Raises ResultsError for a file that was named and cannot be read, and where there is nothing.
     """
-    found = []
+    found: dict[Path, Reading] = {}  # several paths, and all files of a run, may lead to one thing
     for path in paths:
-        for place in _expanded(path):
-            found += _folder(place) if place.is_dir() or not place.exists() else [_file(place)]
-    return found
+        for place in expanded(path):
+            if not place.exists():
+                raise ResultsError(f"there is no {place}")
+            if place.is_dir():
+                for reading in _folder(place):
+                    found.setdefault(Path(reading.source).resolve(), reading)
+            elif (thing := _run_of(place).resolve()) not in found:
+                found[thing] = read_run(place.parent) if thing.is_dir() else read(place)
+    return list(found.values())
 
 
-def _expanded(path: str | Path) -> list[Path]:
+def expanded(path: str | Path) -> list[Path]:
     """Return the places that a pattern fits; a name that is there, or fits nothing, is itself."""
     names = [] if Path(path).exists() else sorted(glob.glob(str(path), recursive=True))
     return [Path(name) for name in names] or [Path(path)]
 
 
-def _file(path: Path) -> Reading:
-    if path.name in (MANIFEST, VISITS, RECORDS) and (path.parent / MANIFEST).exists():
-        return read_run(path.parent)
-    return read(path)
+def _run_of(path: Path) -> Path:
+    """Return the run folder that a file is a part of, else the file."""
+    own = path.name in (MANIFEST, VISITS, RECORDS) and (path.parent / MANIFEST).exists()
+    return path.parent if own else path
 
 
 def read_run(folder: Path) -> Reading:
@@ -45,7 +53,20 @@ def read_run(folder: Path) -> Reading:
     reading = Reading.of(str(folder), OWN, read_records(folder))
     reading.manifest = read_manifest(folder)
     reading.findings += check(reading)
+    for text in _conditions(reading.manifest):
+        reading.say("conditions", DOUBT, (), text, "measure again where that is not so, or compare launches")
     return reading
+
+
+def _conditions(manifest: Mapping[str, Any]) -> list[str]:
+    """Return what was to be said of the machine when a run was begun, each once; nothing of a manifest made by hand."""
+    try:
+        told = [
+            regime.findings(session["site"], manifest["machine"], session["load"]) for session in manifest["sessions"]
+        ]
+    except (KeyError, TypeError):
+        return []
+    return list(dict.fromkeys(text for texts in told for text in texts))
 
 
 def _folder(top: Path) -> list[Reading]:

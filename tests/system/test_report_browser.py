@@ -80,7 +80,8 @@ def test_tables_sort_and_filter(browser: Any, report: Path) -> None:
     assert ascending == sorted(ascending) and len(ascending) == 4 * 27
     assert browser.execute_script(sizes % click) == ascending[::-1]
     type_ = (
-        "const box = table.querySelector('input'); box.value = 'one.log 1073741824'; box.dispatchEvent(new Event('input'));"
+        "const box = table.querySelector('input'); box.value = 'one.log 1073741824';"
+        "box.dispatchEvent(new Event('input'));"
     )
     assert browser.execute_script(sizes % type_) == [1 << 30, 1 << 30]
 

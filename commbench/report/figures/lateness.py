@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from commbench.report.content import Content, Frame
+from commbench.report.content import Content, Frame, title
 from commbench.report.drawing import Drawing
-from commbench.report.figures.sweep import title
 from commbench.units import expand_ranges
 
 PLACE = 3
@@ -24,7 +23,7 @@ def drawings(content: Content) -> Iterator[Drawing]:
                 f"lateness-{side}-{number}",
                 f"{side}: how late each rank arrives: {title(family)}",
                 f"A point a cell: how long after the first rank of its group it entered, the median over iterations; "
-                f"off by at most {error:.3g} us. A rank that is late at all sizes is late for a reason of its own.",
+                f"off by at most {error:.3g} us.",
                 partial(draw, late),
             )
 

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from commbench.report.compare import FASTER, SLOWER, Comparison, Row
-from commbench.report.content import Content
-from commbench.report.drawing import Drawing, looks, plain, size_axis
+from commbench.report.compare import FASTER, SLOWER, Row
+from commbench.report.content import PLACES, Content
+from commbench.report.drawing import Drawing, colours_and_markers, plain, size_axis
 
 PLACE = 1
 
 
 def drawings(content: Content) -> Iterator[Drawing]:
     """Yield a picture for each collective of each comparison."""
-    letters = {side.name: letter for letter, side in content.sides.items()}
     for found in content.comparisons:
-        a, b = letters[found.a.name], letters[found.b.name]
+        a, b = content.letter(found.a), content.letter(found.b)
         for name in dict.fromkeys(row.cell.collective for row in found.rows):
             rows = [row for row in found.rows if row.cell.collective == name and row.cell.size > 0]
             if rows:
@@ -26,11 +25,11 @@ def drawings(content: Content) -> Iterator[Drawing]:
                     f"{name}: time of {b} over time of {a}",
                     f"Above 1 {b} is slower. Bars: interval over launches, at least 95 %, of that cell alone; filled: "
                     f"beyond chance (in all cells together); shaded: within {100 * content.margin:g} %.",
-                    partial(draw, content, found, rows, f"{b} / {a}"),
+                    partial(draw, rows, content.margin, f"{b} / {a}"),
                 )
 
 
-def draw(content: Content, found: Comparison, rows: Sequence[Row], text: str) -> Any:
+def draw(rows: Sequence[Row], margin: float, text: str) -> Any:
     """Return the picture."""
     from matplotlib.figure import Figure
 
@@ -39,7 +38,7 @@ def draw(content: Content, found: Comparison, rows: Sequence[Row], text: str) ->
     series: dict[str, list[Row]] = {}
     for row in rows:
         series.setdefault(_series(row), []).append(row)
-    colours, markers = looks(series)
+    colours, markers = colours_and_markers(series)
     for name, those in series.items():
         ordered = sorted(those, key=lambda row: row.cell.size)
         sizes = [row.cell.size for row in ordered]
@@ -51,7 +50,7 @@ def draw(content: Content, found: Comparison, rows: Sequence[Row], text: str) ->
             face = colours[name] if sure else "white"
             axes.plot(row.cell.size, row.ratio, markers[name], color=colours[name], markerfacecolor=face, markersize=6)
     axes.axhline(1.0, color="black", linewidth=1)
-    axes.axhspan(1 - content.margin, 1 + content.margin, color="grey", alpha=0.15, linewidth=0)
+    axes.axhspan(1 - margin, 1 + margin, color="grey", alpha=0.15, linewidth=0)
     axes.set_yscale("log", base=2)
     low, high = axes.get_ylim()
     ticks = [tick for tick in _TICKS if low <= tick <= high]
@@ -73,4 +72,5 @@ _TICKS = (
 def _series(row: Row) -> str:
     one, other = row.algorithms
     name = one if one == other else row.way
-    return f"{name}, {'in' if row.cell.inplace else 'out of'} place, {row.cell.scale}"
+    place = PLACES[{True: "in", False: "out"}.get(row.cell.inplace, "")]
+    return f"{name}, {place}, {row.cell.dtype}, {row.cell.scale}"

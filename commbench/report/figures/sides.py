@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from commbench.report.content import Content, Frame
-from commbench.report.drawing import Drawing, looks, plain, size_axis
-from commbench.report.summary import scale
+from commbench.report.content import PLACES, Content, Frame, scale
+from commbench.report.drawing import Drawing, colours_and_markers, log_axis, plain, size_axis
 
 PLACE = 0
 
@@ -19,14 +18,14 @@ def drawings(content: Content) -> Iterator[Drawing]:
         return
     timed = content.timed
     chosen = timed[(timed["label"] == "auto") & (timed["size"] > 0) & timed["group"].eq("all")]
-    for (name, dtype, redop, place, method), rows in chosen.groupby(
-        ["collective", "dtype", "redop", "place", "method"], dropna=False, sort=False
-    ):
+    alike = ["collective", "dtype", "redop", "root", "buffer", "method", "place"]
+    for (name, *what, place), rows in chosen.groupby(alike, dropna=False, sort=False):
         if rows["side"].nunique() > 1:
-            where = f"{place} of place" if place == "out" else "in place"
-            words = ", ".join(str(one) for one in (dtype, redop, where, method) if one == one and one)
+            words = ", ".join(
+                str(one) for one in (*what, PLACES[place]) if one == one and one not in (None, "unknown", PLACES[""])
+            )
             yield Drawing(
-                f"sides-{name}-{dtype}-{redop}-{place}",
+                f"sides-{name}-{words}",
                 f"{name}, what each library chose ({words})",
                 "Lines are medians over launches, bands reach from the least to the most. Where the numbers of ranks "
                 "differ, so does what busbw is computed with: compare times.",
@@ -41,10 +40,10 @@ def draw(content: Content, rows: Frame) -> Any:
 
     names = []
     for letter, n, k in zip(rows["side"], rows["nranks"], rows["nnodes"], strict=True):
-        devices = ", ".join(sorted(content.sides[letter].settings.get("devices", ()))) or content.sides[letter].name
+        devices = ", ".join(sorted(content.sides[letter].devices)) or content.sides[letter].name[-40:]
         names.append(plain(f"{letter}: {scale(n, k)}, {devices}"))
     data = rows.assign(name=names)
-    colours, markers = looks(data["name"])
+    colours, markers = colours_and_markers(data["name"])
     rate = "busbw" if rows["busbw"].notna().all() else "algbw"
     figure: Any = Figure(figsize=(11, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -58,7 +57,9 @@ def draw(content: Content, rows: Frame) -> Any:
             )
         size_axis(axes, data["size"])
         axes.set_ylabel(text)
-    left.set_yscale("log")
+    log_axis(left)
     handles = [left.plot([], [], color=colours[one], marker=markers[one], label=one)[0] for one in colours]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(2, len(handles)), frameon=False)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=1 if max(map(len, colours)) > 50 else 2, frameon=False
+    )
     return figure

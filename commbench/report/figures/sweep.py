@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from commbench.report.content import Content, Frame
-from commbench.report.drawing import Drawing, looks, plain, size_axis
-from commbench.report.summary import scale
+from commbench.report.content import PLACES, Content, Frame, title
+from commbench.report.drawing import Drawing, colours_and_markers, log_axis, plain, size_axis
 
 PLACE = 2  # among the figures of a report
 
@@ -17,16 +16,7 @@ def drawings(content: Content) -> Iterator[Drawing]:
     """Yield a picture for each family of each side."""
     for number, (side, family, rows) in enumerate(content.families()):
         if rows["size"].nunique() > 1:
-            yield Drawing(
-                f"sweep-{side}-{number}", f"{side}: {title(family)}", caption(rows), partial(draw, content, side, rows)
-            )
-
-
-def title(family: dict[str, Any]) -> str:
-    """Return what the rows of a family share, in words."""
-    about = [family["dtype"], family["redop"], family["buffer"], family["method"], family["group"]]
-    words = [str(one) for one in about if one == one and one not in (None, "unknown", "all")]
-    return f"{family['collective']}, {scale(family['nranks'], family['nnodes'])} ({', '.join(words)})"
+            yield Drawing(f"sweep-{side}-{number}", f"{side}: {title(family)}", caption(rows), partial(draw, rows))
 
 
 def caption(rows: Frame) -> str:
@@ -43,7 +33,7 @@ def caption(rows: Frame) -> str:
     return f"{band}{how}{bound}Full lines out of place, dotted in place."
 
 
-def draw(content: Content, side: str, rows: Frame) -> Any:
+def draw(rows: Frame) -> Any:
     """Return the picture: time on the left, rate on the right."""
     import seaborn
     from matplotlib.figure import Figure
@@ -51,9 +41,9 @@ def draw(content: Content, side: str, rows: Frame) -> Any:
     rate = "busbw" if rows["busbw"].notna().all() else "algbw"
     data = rows.assign(
         label=[plain(label) for label in rows["label"]],
-        place=[{"in": "in place", "out": "out of place", "": "place unknown"}[place] for place in rows["place"]],
+        place=[PLACES[place] for place in rows["place"]],
     )
-    colours, markers = looks(data["label"])
+    colours, markers = colours_and_markers(data["label"])
     figure: Any = Figure(figsize=(11, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, column, text in ((left, "time_us", "time (us)"), (right, rate, f"{rate} (GB/s)")):
@@ -76,7 +66,7 @@ def draw(content: Content, side: str, rows: Frame) -> Any:
             _band(axes, those, column, colours[label])
         size_axis(axes, data["size"])
         axes.set_ylabel(text)
-    left.set_yscale("log")
+    log_axis(left)
     bound = rows["bound"] * (rows["busbw_factor"] if rate == "busbw" else 1.0)
     if bound.notna().any():
         right.axhline(bound.max(), color="grey", linestyle="--", linewidth=1.2)

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from commbench.report.content import Content, Frame
-from commbench.report.drawing import Drawing, looks, plain, size_axis
+from commbench.report.content import FAMILY, Content, Frame
+from commbench.report.drawing import Drawing, colours_and_markers, log_axis, plain, size_axis
 
 PLACE = 4
 
 
 def drawings(content: Content) -> Iterator[Drawing]:
     """Yield a picture for each side whose records tell of single iterations, or that has several launches."""
+    timed = content.timed
     for letter in content.sides:
-        rows = content.timed[(content.timed["side"] == letter) & (content.timed["size"] > 0)]
+        rows = timed[(timed["side"] == letter) & (timed["size"] > 0)]
         spread = _spread(rows)
         if rows["time_us_p99"].notna().any() or len(spread):
             yield Drawing(
@@ -33,12 +34,13 @@ def _spread(rows: Frame) -> Frame:
     import pandas
 
     found = []
-    for (label, size, place, name), those in rows.groupby(["label", "size", "place", "collective"], sort=False):
+    for cell, those in rows.groupby([*FAMILY, "label", "place", "size"], dropna=False, sort=False):
+        name, (label, place, size) = cell[0], cell[-3:]
         middle = those["time_us"].median()
         width = those["time_us"].max() - those["time_us"].min()
         if those["source"].nunique() < 2:
             width = (those["time_us_high"] - those["time_us_low"]).max()
-        if width == width:
+        if width > 0:
             found.append((f"{name} {label} {place}", size, width / middle))
     return pandas.DataFrame(found, columns=["series", "size", "part"])
 
@@ -52,19 +54,19 @@ def draw(rows: Frame, spread: Frame) -> Any:
         series=[f"{name} {label} {place}" for name, label, place in zip(*(tails[c] for c in _SERIES), strict=True)],
         part=tails["time_us_p99"] / tails["time_us"],
     )
-    colours, markers = looks([*tails["series"], *spread["series"]])
+    colours, markers = colours_and_markers([*tails["series"], *spread["series"]])
     figure: Any = Figure(figsize=(11, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for axes, data, text in ((left, tails, "99th percentile / median"), (right, spread, "spread / median")):
+    panels = [(tails, "99th percentile / median"), (spread, "spread / median")]
+    panels = [(data, text) for data, text in panels if len(data)]
+    every = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (data, text) in zip(every, panels, strict=True):
         for name, those in data.groupby("series", sort=False):
             axes.plot(those["size"], those["part"], markers[name], color=colours[name], markersize=4, alpha=0.8)
-        if len(data):
-            size_axis(axes, data["size"])
+        size_axis(axes, data["size"])
+        log_axis(axes)
         axes.set_ylabel(text)
-    if len(tails):
-        left.set_yscale("log", base=2)
     handles = [
-        left.plot([], [], markers[one], color=colours[one], label=plain(one))[0] for one in list(colours)[:_NAMED]
+        every[0].plot([], [], markers[one], color=colours[one], label=plain(one))[0] for one in list(colours)[:_NAMED]
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
