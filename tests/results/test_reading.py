@@ -176,6 +176,53 @@ def test_osu_in_python_and_point_to_point(tmp_path: Path) -> None:
     assert (record.algbw, record.time_us) == (11.0, None)
 
 
+REDUCE_SCATTER = """mpirun -np 4 ./osu_reduce_scatter
+# OSU MPI Reduce_scatter Latency Test v7.4
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)
+4096                   10.00
+mpirun -np 4 ./osu_allgather
+# OSU MPI Allgather Latency Test v7.4
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)
+1024                   10.00
+"""
+
+
+def test_osu_prints_the_whole_vector_of_a_reduce_scatter_and_a_block_of_an_allgather(tmp_path: Path) -> None:
+    """Each rank ends with 1024 B, and 256 floats, of the one, and begins with as many of the other."""
+    records = reading(tmp_path, REDUCE_SCATTER).records
+    assert [(r.collective, r.size, r.count, r.algbw, r.busbw_factor) for r in records] == [
+        ("reducescatter", 4096, 256, pytest.approx(0.4096), 0.75),
+        ("allgather", 4096, 256, pytest.approx(0.4096), 0.75),
+    ]
+    block = REDUCE_SCATTER.replace("Reduce_scatter ", "Reduce_scatter_block ").replace("osu_reduce_scatter", "osu_")
+    assert reading(tmp_path, block).records[0].size == 4096
+    unknown = reading(tmp_path, REDUCE_SCATTER.partition("\n")[2].partition("mpirun")[0])
+    assert [(r.size, r.count, r.nranks) for r in unknown.records] == [(4096, None, None)]
+    assert not found(unknown, "size") and found(unknown, "ranks")
+
+
+def test_an_osu_command_is_that_of_one_table(tmp_path: Path) -> None:
+    lines = REDUCE_SCATTER.splitlines()
+    it = reading(tmp_path, "\n".join([*lines[:5], *lines[6:]]))
+    assert [(r.nranks, r.size, r.busbw_factor) for r in it.records] == [(4, 4096, 0.75), (None, 1024, None)]
+    assert found(it, "size")
+
+
+def test_osu_nonblocking_tests_are_not_taken_for_blocking_ones(tmp_path: Path) -> None:
+    text = """srun -n 2 ./osu_iallreduce
+# OSU MPI Non-blocking Allreduce Latency Test v5.6.3
+# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait
+
+# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+1024                   11.09              6.10              5.12              3.46
+"""
+    (record,) = reading(tmp_path, text).records
+    assert (record.collective, record.method, record.time_us) == ("allreduce", "osu-nonblocking", 5.12)
+    assert record.algbw == pytest.approx(0.2)
+
+
 def test_imb_names_what_timed_out(tmp_path: Path) -> None:
     records = reading(tmp_path, logs.imb(ONE)).records
     assert [(r.size, r.time_us, r.nranks) for r in records[:-1]] == [(size, time, 4) for size, time in ONE]
