@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,58 @@ def test_imb_names_what_timed_out(tmp_path: Path) -> None:
     assert (records[-1].status, records[-1].time_us) == ("timeout", None)
 
 
+def imb(title: str, columns: str, row: str, release: str = "Benchmarks 2021.2") -> str:
+    heading = f"       #bytes #repetitions  {columns}"
+    return f"#    Intel(R) MPI {release}, MPI-1 part\n# Benchmarking {title}\n# #processes = 4\n{heading}\n{row}\n"
+
+
+@pytest.mark.parametrize(
+    ("title", "release", "size"),
+    [
+        ("Reduce_scatter", "Benchmarks 2018", 4096),
+        ("Reduce_scatter", "Benchmark Suite V3.2", 4096),
+        ("Reduce_scatter", "Benchmarks 2019 Update 6", 16384),
+        ("Reduce_scatter_block", "Benchmarks 2021.7", 16384),
+        ("Allgather", "Benchmarks 2018", 16384),
+    ],
+)
+def test_imb_changed_what_a_reduce_scatters_size_is(title: str, release: str, size: int, tmp_path: Path) -> None:
+    """By IMB's guides a vector of X bytes up to 2018, and of X times the processes since."""
+    text = imb(title, "t_min[usec]  t_max[usec]  t_avg[usec]", "4096 1000 9.00 11.00 10.00", release)
+    it = reading(tmp_path, text)
+    assert [(r.size, r.algbw) for r in it.records] == [(size, pytest.approx(size / 1e4))]
+    assert not found(it, "size")
+
+
+def test_imb_without_a_release_leaves_a_reduce_scatters_size_in_doubt(tmp_path: Path) -> None:
+    text = imb("Reduce_scatter", "t_min[usec]  t_max[usec]  t_avg[usec]", "4096 1000 9.00 11.00 10.00")
+    assert found(reading(tmp_path, text.partition("\n")[2]), "size")
+
+
+FOUR = "t_min[usec]  t_max[usec]  t_avg[usec]  Mbytes/sec"
+
+
+@pytest.mark.parametrize(
+    ("title", "rate", "size"),
+    [("Sendrecv", 2 * 1048576 / 110, 1048576), ("Exchange", 4 * 1048576 / 110, 2097152)],
+)
+def test_imb_counts_both_directions_and_the_slowest_rank(title: str, rate: float, size: int, tmp_path: Path) -> None:
+    text = imb(title, FOUR, f"1048576 40 90.00 110.00 100.00 {rate:.2f}")
+    it = reading(tmp_path, text)
+    (record,) = it.records
+    assert (record.size, record.time_us, record.algbw) == (size, 100.0, pytest.approx(size / 100.0 / 1e3))
+    assert it.findings == []
+    it = reading(tmp_path, imb(title, FOUR, f"1048576 40 90.00 110.00 100.00 {rate / 2:.2f}"))
+    assert [(r.status, r.algbw) for r in it.records] == [("failed", None)]
+    assert found(it, "algbw")
+
+
+def test_imb_of_early_releases_counts_in_binary_megabytes(tmp_path: Path) -> None:
+    it = reading(tmp_path, imb("PingPong", "t[usec]   Mbytes/sec", "4194304 10 400.00 10000.00", "Benchmark Suite V3.2"))
+    assert [(r.status, r.algbw) for r in it.records] == [("ok", pytest.approx(4194304 / 400.0 / 1e3))]
+    assert found(it, "megabyte")[0].level == "note"
+
+
 def test_json_that_a_crash_left_open_gives_its_whole_rows(tmp_path: Path) -> None:
     text = logs.nccl_json(TIMES)
     it = reading(tmp_path, text[: text.index("268435456") + 20])
@@ -253,6 +306,29 @@ def test_dips_cycles_and_what_is_above_the_links(tmp_path: Path) -> None:
     assert "differ by up to 2.50 times" in found(reading(tmp_path, logs.nccl_tests(cycles)), "cycles")[0].value
     fast = [(1 << 34, 61974.0, 61974.0)]
     assert "up to 485" in found(reading(tmp_path, logs.nccl_tests(fast)), "above links")[0].value
+
+
+@pytest.mark.parametrize(
+    ("device", "links", "level"),
+    [("NVIDIA H100 80GB HBM3", 450, "note"), ("AMD Instinct MI300X", 448, "doubt"), ("NVIDIA A100-SXM4", 300, "doubt")],
+)
+@pytest.mark.parametrize("form", [logs.nccl_tests, logs.nccl_json])
+def test_above_the_links_is_explained_only_where_a_switch_may_reduce(
+    device: str, links: int, level: str, form: Callable[..., str], tmp_path: Path
+) -> None:
+    """AMD's GPUs are linked without a switch, and NVLink's switches reduce from Hopper on."""
+    (finding,) = found(reading(tmp_path, form([(1 << 34, 61974.0, 61974.0)], device=device)), "above links")
+    assert (finding.level, f"links carry {links}" in finding.value, "NVLS" in finding.value) == (
+        *(level, True, level == "note"),
+    )
+
+
+def test_json_without_a_hostname_does_not_say_how_many_nodes(tmp_path: Path) -> None:
+    whole = json.loads(logs.nccl_json(TIMES))
+    assert reading(tmp_path, json.dumps(whole)).records[0].nnodes == 1
+    del whole["config"]["devices"][3]["hostname"]
+    record = reading(tmp_path, json.dumps(whole)).records[0]
+    assert (record.nnodes, record.hosts, record.nranks) == (None, "unknown", 8)
 
 
 def test_gzip_and_a_gzip_that_was_cut(tmp_path: Path) -> None:
