@@ -331,6 +331,24 @@ def test_json_without_a_hostname_does_not_say_how_many_nodes(tmp_path: Path) -> 
     assert (record.nnodes, record.hosts, record.nranks) == (None, "unknown", 8)
 
 
+def test_the_inspectors_ranks_of_one_file_are_one_collective(tmp_path: Path) -> None:
+    """Two ranks' lines of three collectives, the slowest of which counts; two runs, so two communicators, match."""
+    lines = logs.inspector([(1 << 20, 60), (1 << 20, 70), (1 << 20, 80)], n=2).splitlines()
+    late = logs.inspector([(1 << 20, 65), (1 << 20, 50), (1 << 20, 90)], n=2).replace('"rank": 0', '"rank": 1')
+    it = reading(tmp_path, "\n".join([*lines, late]))
+    assert [(r.time_us, r.group, r.nranks) for r in it.records] == [(65, "all", 2), (70, "all", 2), (90, "all", 2)]
+    assert [(table.beside, [row.line for row in table.rows]) for table in it.tables] == [
+        ({"communicator": "0x1"}, [4, 2, 6])
+    ]
+    assert not found(it, "one rank")
+    other = reading(tmp_path, "\n".join(lines).replace("0x1", "0x2"))
+    assert {r.group for r in other.records} == {"all"}
+    assert "1 of 2 ranks are in this file" in found(other, "one rank")[0].value
+    wrong = late.replace('"coll_exec_time_us": 65', '"coll_exec_time_us": 95')
+    statuses = [r.status for r in reading(tmp_path, "\n".join([*lines, wrong])).records]
+    assert statuses == ["failed", "ok", "ok"]
+
+
 def test_gzip_and_a_gzip_that_was_cut(tmp_path: Path) -> None:
     times = [(8 << place % 20, 20.0 + place, 20.0) for place in range(3000)]
     packed = gzip.compress(logs.nccl_tests(times).encode())
