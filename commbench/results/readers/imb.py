@@ -142,7 +142,9 @@ def _finish(table: Table, reading: Reading) -> None:
         rows.append(checked)
     table.rows = rows
     if table.beside["title"].lower() == "reduce_scatter" and table.beside["version"] is None:
-        value = "the release is not stated: sizes are taken as ranks' shares, and up to 2018 were those of whole vectors"
+        value = (
+            "the release is not stated: sizes are taken as ranks' shares, and up to 2018 were those of whole vectors"
+        )
         reading.say("size", DOUBT, [table.beside["line"]], value, "keep the heading of the whole run in the log")
 
 

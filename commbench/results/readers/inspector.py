@@ -91,7 +91,7 @@ def _row(number: int, entry: dict[str, Any]) -> tuple[str, dict[str, Any], Row]:
     time = common.figure(perf["coll_exec_time_us"])
     rates = common.figure(perf["coll_algobw_gbs"]), common.figure(perf["coll_busbw_gbs"])
     sequence = perf.get("coll_sn")
-    more = {"iterations": 1, "rank": common.whole(header["rank"])}
+    more: dict[str, Any] = {"iterations": 1, "rank": common.whole(header["rank"])}
     more["sequence"] = None if sequence is None else common.whole(sequence)
     communicator = str(header.get("id", UNKNOWN))
     return communicator, facts, Row(number, size, None, UNKNOWN, None, None, None, time, *rates, None, more=more)

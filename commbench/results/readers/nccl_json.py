@@ -119,7 +119,7 @@ def _facts(whole: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
         "iterations": iterations if isinstance(iterations, int) and iterations >= 0 else None,
         "busbw_factor": None,
     }
-    return facts, [{_DEVICE.get(key, key): value for key, value in device.items()} for device in devices]
+    return facts, [{_DEVICE.get(key) or key: value for key, value in device.items()} for device in devices]
 
 
 def _ranks(config: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> int | None:
