@@ -265,6 +265,11 @@ def test_our_own_table_is_of_the_method_library_and_ranks_that_its_first_lines_s
     assert {r.simulated for r in reading(tmp_path, simulated).records} == {True}
     one = re.sub(r"# Group.*\n", "", OURS.partition("#\n# Group: all")[0])  # of a run of one group alone
     assert [(r.nranks, r.group, r.busbw_factor) for r in reading(tmp_path, one).records] == [(2, "unknown", 0.5)] * 2
+    cut = re.sub(r"# all-gather on .*\n", "", OURS)
+    assert [(r.group, r.nranks, r.method) for r in reading(tmp_path, cut).records][::2] == [
+        ("first 2", 2, "nccl-tests"),
+        ("all", 4, "nccl-tests"),
+    ]
 
 
 def test_our_table_says_what_the_runs_records_say(tmp_path: Path) -> None:

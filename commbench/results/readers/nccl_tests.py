@@ -626,11 +626,11 @@ def _say_header(section: _Section, reading: Reading) -> None:
 def _identify(section: _Section) -> tuple[str | None, int | None, str]:
     """Return collective and number of ranks, and how the latter is known where no line states it."""
     ours, share = section.ours, _share(section)
-    if "nranks" in ours and ours["collective"] != UNKNOWN:
-        if share not in (None, 1, ours["nranks"]):  # a run of one group, which our text does not name
-            ours |= {"group": UNKNOWN, "ranks": UNKNOWN, "nranks": None, "nnodes": None}
-            return ours["collective"], int(share or 0) or None, "from size and count"
-        return ours["collective"], ours["nranks"], ""
+    if {"collective", "nranks"} <= ours.keys() and ours["collective"] != UNKNOWN:
+        if share in (None, 1, ours["nranks"]) or share != int(share or 0):
+            return ours["collective"], ours["nranks"], ""
+        ours |= {"group": UNKNOWN, "ranks": UNKNOWN, "nnodes": None}  # a run of one group, which our text does not name
+        return ours["collective"], int(share), "from size and count"
     rows = [row for row in section.rows if row.size and row.count]
     n = None
     if section.devices and not section.devices_cut:
