@@ -29,6 +29,7 @@ LINKS = {
     **{"MI300X": 448, "MI325X": 448, "A100": 300, "A800": 200},
     **{"H100 80GB": 450, "H200": 450, "H800": 200, "B200": 900},
 }
+REDUCING_SWITCH = ("H100", "H200", "H800", "B200")  # NVLS: NVLink switches reduce from Hopper on
 _CHOICES = ("algorithm", "protocol", "group", "buffer")
 
 
@@ -153,19 +154,20 @@ def places_apart(table: Table, source: str) -> Iterator[Finding]:
 
 
 def above_the_links(table: Table, source: str) -> Iterator[Finding]:
-    """A bus bandwidth above what the GPUs' links carry: explained, since busbw is no wire speed."""
+    """A bus bandwidth above what the GPUs' links carry: busbw is no wire speed where a switch reduces, else a doubt."""
     names = {str(device.get("name", "")) for device in table.beside.get("devices", ())}
     rate = max((rate for word, rate in LINKS.items() if any(word in name for name in names)), default=None)
     if rate is None or table.facts.get("nnodes") != 1:
         return
     rows = [row for row in table.rows if row.busbw is not None and row.busbw > rate]
-    if rows:
-        best = max(row.busbw or 0.0 for row in rows)
-        value = (
-            f"busbw is up to {best:.2f} GB/s, and a GPU's links carry {rate}: the factor is that of a ring, and a "
-            "switch that reduces (NVLS) moves less"
-        )
-        yield finding("above links", NOTE, source, [row.line for row in rows], value, "none: compare times or algbw")
+    if not rows:
+        return
+    value = f"busbw is up to {max(row.busbw or 0.0 for row in rows):.2f} GB/s, and a GPU's links carry {rate}"
+    level, remedy = DOUBT, "check ranks, size and timing"
+    if all(any(word in name for word in REDUCING_SWITCH) for name in names):
+        value += ": the factor is that of a ring, and a switch that reduces (NVLS) moves less"
+        level, remedy = NOTE, "none: compare times or algbw"
+    yield finding("above links", level, source, [row.line for row in rows], value, remedy)
 
 
 def late_ranks(table: Table, source: str) -> Iterator[Finding]:

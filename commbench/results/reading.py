@@ -226,6 +226,7 @@ _COLLECTIVES = {
     **{"gather": "gather", "scatter": "scatter", "sendrecv": "sendrecv", "hypercube": "hypercube"},
     **{"alltoallv": "alltoallv", "bcast": "broadcast", "allgatherv": "allgatherv", "barrier": "barrier"},
     **{"reducescatterblock": "reducescatter", "latency": "pingpong", "pingpong": "pingpong"},
+    **{"sendreceive": "sendrecv"},
 }
 FLAT = frozenset({"broadcast", "reduce", "sendrecv", "hypercube"})
 SHARED = frozenset({"allgather", "reducescatter", "alltoall", "gather", "scatter"})  # size is n blocks

@@ -100,7 +100,7 @@ def inspector(times: Sequence[tuple[int, int]], n: int = 8) -> str:
     return "\n".join(lines) + "\n"
 
 
-def nccl_json(times: Sequence[tuple[int, float, float]], n: int = 8) -> str:
+def nccl_json(times: Sequence[tuple[int, float, float]], n: int = 8, *, device: str = "NVIDIA H100") -> str:
     """Version 3 of nccl-tests' JSON."""
     factor = 2 * (n - 1) / n
     results = []
@@ -112,7 +112,7 @@ def nccl_json(times: Sequence[tuple[int, float, float]], n: int = 8) -> str:
         results.append({**entry, "actual_iterations": 20})
     rates = [size / time / 1e3 * factor for size, *both in times for time in both]
     devices = [
-        {"rank": r, "group": 0, "pid": 9 + r, "hostname": "node-a", "device": r, "device_info": "NVIDIA H100"}
+        {"rank": r, "group": 0, "pid": 9 + r, "hostname": "node-a", "device": r, "device_info": device}
         for r in range(n)
     ]
     whole = {

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -154,6 +158,131 @@ def test_several_tables_of_one_file(tmp_path: Path) -> None:
     assert [f for f in it.findings if f.level != "note"] == []
 
 
+TUNED = "node-a:1:2 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..7}}\n"
+ASKED = "node-a:1:2 [0] NCCL INFO NCCL_ALGO set by environment to {}\n"
+
+
+def gathered(times: list[tuple[int, float, float]], n: int = 8) -> str:
+    """An all-gather of `n` ranks' blocks: all of a size is one block from each."""
+    head = logs.nccl_tests(TIMES[:1], n).splitlines(keepends=True)[:-4]
+    lines = "".join(head)
+    rates = []
+    for size, *both in times:
+        halves = [logs.half(size, time, (n - 1) / n, "0") for time in both]
+        rates += [size / time / 1e3 * (n - 1) / n for time in both]
+        lines += f"{size:12d}  {size // n // 4:12d}     float    none      -1  {'  '.join(halves)}\n"
+    return f"{lines}# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {sum(rates) / len(rates):g}\n"
+
+
+def test_what_a_run_said_is_that_of_its_own_table(tmp_path: Path) -> None:
+    """A run that forced a ring, and one that forced a tree, of which NCCL ran a ring at one size."""
+    one, two = TIMES[1][0], TIMES[2][0]
+    table = logs.nccl_tests(TIMES[1:3])
+    first = ASKED.format("Ring") + TUNED.format(one, "RING") + TUNED.format(two, "RING") + table
+    second = ASKED.format("Tree") + TUNED.format(one, "TREE") + TUNED.format(two, "RING") + table
+    expected = [
+        *[(one, "ring", "ring", "ok")] * 2,
+        *[(two, "ring", "ring", "ok")] * 2,
+        *[(one, "tree", "tree", "ok")] * 2,
+        *[(two, "tree", "ring", "substituted")] * 2,
+    ]
+    it = reading(tmp_path, first + second + table)
+    assert [(r.size, r.algorithm, r.observed_algorithm, r.status) for r in it.records[:8]] == expected
+    assert {(r.algorithm, r.observed_algorithm, r.status) for r in it.records[8:]} == {("auto", None, "ok")}
+    tagged = "".join(  # another rank's lines, which have no table of their own
+        f"[1,{int('NCCL INFO' in line)}]<stdout>:{line}\n" for line in (first + second).splitlines()
+    )
+    it = reading(tmp_path, tagged)
+    assert [(r.size, r.algorithm, r.observed_algorithm, r.status) for r in it.records] == expected
+
+
+def test_each_command_names_its_own_table(tmp_path: Path) -> None:
+    both = f"$ ./all_reduce_perf -g 8\n{logs.nccl_tests(TIMES)}$ ./all_gather_perf -g 8\n{gathered(TIMES)}"
+    it = reading(tmp_path, both)
+    assert [(t.facts["collective"], t.facts["busbw_factor"], len(t.rows)) for t in it.tables] == [
+        ("allreduce", 1.75, 8),
+        ("allgather", 0.875, 8),
+    ]
+    assert {r.status for r in it.records} == {"ok"}
+    ended = "# Collective test concluded: all_reduce_perf\n"
+    it = reading(tmp_path, both.replace("$ ./all_gather_perf -g 8\n", ended))
+    assert it.tables[1].facts["collective"] == "allgather"  # by its columns
+
+
+def test_each_table_has_the_version_that_its_run_said(tmp_path: Path) -> None:
+    table = logs.nccl_tests(TIMES[:1])
+    it = reading(tmp_path, f"NCCL version 2.19.3+cuda12.3\n{table}NCCL version 2.27.5+cuda12.9\n{table}")
+    assert [r.library for r in it.records] == [*["NCCL 2.19.3+cuda12.3"] * 2, *["NCCL 2.27.5+cuda12.9"] * 2]
+
+
+OURS = """\
+# commbench 0.1.0, backend mpi: the default, as rank 0 reaches no device by CuPy; MPICH 5.0.2, /opt/lib/libmpi.so.12
+# all-gather on 4 ranks, 1 node; method loop; time of the slowest rank (-a 3; nccl-tests' default is 1, the mean)
+# time: median of the rounds' medians; low, high: interval over rounds (launches differ by more)
+# results in results/20261130T211155Z-allgather
+#
+# Group: first 2, ranks 0-1
+#
+# Algorithm: ring
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           128     float    none      -1     5.25    0.20    0.10      0     5.29    0.19    0.10      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0.0971895
+#
+#
+# Group: all, ranks 0-3
+#
+# Algorithm: auto
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024            64     float    none      -1  1310.54    0.00    0.00      0   872.08    0.00    0.00      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0.000733336
+#
+# 4 cells ok
+"""
+
+
+def test_our_own_table_is_of_the_method_library_and_ranks_that_its_first_lines_state(tmp_path: Path) -> None:
+    it = reading(tmp_path, OURS + logs.nccl_tests(TIMES))
+    facts = [
+        (r.collective, r.backend, r.library, r.method, r.algorithm, r.group, r.ranks, r.nranks, r.nnodes, r.simulated)
+        for r in it.records
+    ]
+    shared = "allgather", "mpi", "MPICH 5.0.2", "loop"
+    assert facts[:4] == [
+        *[(*shared, "ring", "first 2", "0-1", 2, None, False)] * 2,
+        *[(*shared, "auto", "all", "0-3", 4, 1, False)] * 2,
+    ]
+    assert facts[4] == ("allreduce", "nccl", "NCCL", "nccl-tests", "auto", "all", "0-7", 8, 1, False)
+    assert {r.status for r in it.records} == {"ok"}
+    simulated = OURS.replace("# commbench", "# SIMULATED: what is measured is a stand-in; commbench")
+    assert {r.simulated for r in reading(tmp_path, simulated).records} == {True}
+    one = re.sub(r"# Group.*\n", "", OURS.partition("#\n# Group: all")[0])  # of a run of one group alone
+    assert [(r.nranks, r.group, r.busbw_factor) for r in reading(tmp_path, one).records] == [(2, "unknown", 0.5)] * 2
+    cut = re.sub(r"# all-gather on .*\n", "", OURS)
+    assert [(r.group, r.nranks, r.method) for r in reading(tmp_path, cut).records][::2] == [
+        ("first 2", 2, "nccl-tests"),
+        ("all", 4, "nccl-tests"),
+    ]
+
+
+def test_our_table_says_what_the_runs_records_say(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    words = ["commbench.allreduce", "-b", "1K", "-e", "1K", "--rounds", "1", "--algo", "auto", "--method", "loop"]
+    command = [sys.executable, "-m", *words, "--format", "nccl-tests", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    names = ("collective", "backend", "library", "method", "nranks", "nnodes", "ranks", "group", "algorithm", "size")
+    printed = {tuple(getattr(r, name) for name in names) for r in reading(tmp_path, done.stdout).records}
+    kept = read(tmp_path / "run" / "records.jsonl").records
+    assert printed == {tuple(getattr(r, name) for name in names) for r in kept}
+
+
 def test_osu_sizes_become_ours_where_the_ranks_are_known(tmp_path: Path) -> None:
     known = reading(tmp_path, logs.osu(ONE, n=4))
     first = known.records[0]
@@ -176,10 +305,116 @@ def test_osu_in_python_and_point_to_point(tmp_path: Path) -> None:
     assert (record.algbw, record.time_us) == (11.0, None)
 
 
+REDUCE_SCATTER = """mpirun -np 4 ./osu_reduce_scatter
+# OSU MPI Reduce_scatter Latency Test v7.4
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)
+4096                   10.00
+mpirun -np 4 ./osu_allgather
+# OSU MPI Allgather Latency Test v7.4
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)
+1024                   10.00
+"""
+
+
+def test_osu_prints_the_whole_vector_of_a_reduce_scatter_and_a_block_of_an_allgather(tmp_path: Path) -> None:
+    """Each rank ends with 1024 B, and 256 floats, of the one, and begins with as many of the other."""
+    records = reading(tmp_path, REDUCE_SCATTER).records
+    assert [(r.collective, r.size, r.count, r.busbw_factor) for r in records] == [
+        ("reducescatter", 4096, 256, 0.75),
+        ("allgather", 4096, 256, 0.75),
+    ]
+    assert [r.algbw for r in records] == pytest.approx([0.4096, 0.4096])
+    block = REDUCE_SCATTER.replace("Reduce_scatter ", "Reduce_scatter_block ").replace("osu_reduce_scatter", "osu_")
+    assert reading(tmp_path, block).records[0].size == 4096
+    unknown = reading(tmp_path, REDUCE_SCATTER.partition("\n")[2].partition("mpirun")[0])
+    assert [(r.size, r.count, r.nranks) for r in unknown.records] == [(4096, None, None)]
+    assert not found(unknown, "size") and found(unknown, "ranks")
+
+
+def test_an_osu_command_is_that_of_one_table(tmp_path: Path) -> None:
+    lines = REDUCE_SCATTER.splitlines()
+    it = reading(tmp_path, "\n".join([*lines[:5], *lines[6:]]))
+    assert [(r.nranks, r.size, r.busbw_factor) for r in it.records] == [(4, 4096, 0.75), (None, 1024, None)]
+    assert found(it, "size")
+
+
+def test_osu_nonblocking_tests_are_not_taken_for_blocking_ones(tmp_path: Path) -> None:
+    text = """srun -n 2 ./osu_iallreduce
+# OSU MPI Non-blocking Allreduce Latency Test v5.6.3
+# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait
+
+# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+1024                   11.09              6.10              5.12              3.46
+"""
+    (record,) = reading(tmp_path, text).records
+    assert (record.collective, record.method, record.time_us) == ("allreduce", "osu-nonblocking", 5.12)
+    assert record.algbw == pytest.approx(0.2)
+
+
 def test_imb_names_what_timed_out(tmp_path: Path) -> None:
     records = reading(tmp_path, logs.imb(ONE)).records
     assert [(r.size, r.time_us, r.nranks) for r in records[:-1]] == [(size, time, 4) for size, time in ONE]
     assert (records[-1].status, records[-1].time_us) == ("timeout", None)
+
+
+def imb(title: str, columns: str, row: str, release: str = "Benchmarks 2021.2") -> str:
+    heading = f"       #bytes #repetitions  {columns}"
+    return f"#    Intel(R) MPI {release}, MPI-1 part\n# Benchmarking {title}\n# #processes = 4\n{heading}\n{row}\n"
+
+
+@pytest.mark.parametrize(
+    ("title", "release", "size"),
+    [
+        ("Reduce_scatter", "Benchmarks 2018", 4096),
+        ("Reduce_scatter", "Benchmark Suite V3.2", 4096),
+        ("Reduce_scatter", "Benchmarks 2019 Update 6", 16384),
+        ("Reduce_scatter_block", "Benchmarks 2021.7", 16384),
+        ("Allgather", "Benchmarks 2018", 16384),
+    ],
+)
+def test_imb_changed_what_a_reduce_scatters_size_is(title: str, release: str, size: int, tmp_path: Path) -> None:
+    """By IMB's guides a vector of X bytes up to 2018, and of X times the processes since."""
+    text = imb(title, "t_min[usec]  t_max[usec]  t_avg[usec]", "4096 1000 9.00 11.00 10.00", release)
+    it = reading(tmp_path, text)
+    (record,) = it.records
+    assert (record.size, record.time_us) == (size, 10.0)
+    assert record.algbw == pytest.approx(size / 1e4)
+    assert not found(it, "size")
+
+
+def test_imb_without_a_release_leaves_a_reduce_scatters_size_in_doubt(tmp_path: Path) -> None:
+    text = imb("Reduce_scatter", "t_min[usec]  t_max[usec]  t_avg[usec]", "4096 1000 9.00 11.00 10.00")
+    assert found(reading(tmp_path, text.partition("\n")[2]), "size")
+
+
+FOUR = "t_min[usec]  t_max[usec]  t_avg[usec]  Mbytes/sec"
+
+
+@pytest.mark.parametrize(
+    ("title", "rate", "size"),
+    [("Sendrecv", 2 * 1048576 / 110, 1048576), ("Exchange", 4 * 1048576 / 110, 2097152)],
+)
+def test_imb_counts_both_directions_and_the_slowest_rank(title: str, rate: float, size: int, tmp_path: Path) -> None:
+    text = imb(title, FOUR, f"1048576 40 90.00 110.00 100.00 {rate:.2f}")
+    it = reading(tmp_path, text)
+    (record,) = it.records
+    assert (record.size, record.time_us) == (size, 100.0)
+    assert record.algbw == pytest.approx(size / 100.0 / 1e3)
+    assert it.findings == []
+    it = reading(tmp_path, imb(title, FOUR, f"1048576 40 90.00 110.00 100.00 {rate / 2:.2f}"))
+    assert [(r.status, r.algbw) for r in it.records] == [("failed", None)]
+    assert found(it, "algbw")
+
+
+def test_imb_of_early_releases_counts_in_binary_megabytes(tmp_path: Path) -> None:
+    it = reading(
+        tmp_path, imb("PingPong", "t[usec]   Mbytes/sec", "4194304 10 400.00 10000.00", "Benchmark Suite V3.2")
+    )
+    (record,) = it.records
+    assert record.algbw == pytest.approx(4194304 / 400.0 / 1e3)
+    assert found(it, "megabyte")[0].level == "note"
 
 
 def test_json_that_a_crash_left_open_gives_its_whole_rows(tmp_path: Path) -> None:
@@ -206,6 +441,47 @@ def test_dips_cycles_and_what_is_above_the_links(tmp_path: Path) -> None:
     assert "differ by up to 2.50 times" in found(reading(tmp_path, logs.nccl_tests(cycles)), "cycles")[0].value
     fast = [(1 << 34, 61974.0, 61974.0)]
     assert "up to 485" in found(reading(tmp_path, logs.nccl_tests(fast)), "above links")[0].value
+
+
+@pytest.mark.parametrize(
+    ("device", "links", "level"),
+    [("NVIDIA H100 80GB HBM3", 450, "note"), ("AMD Instinct MI300X", 448, "doubt"), ("NVIDIA A100-SXM4", 300, "doubt")],
+)
+@pytest.mark.parametrize("form", [logs.nccl_tests, logs.nccl_json])
+def test_above_the_links_is_explained_only_where_a_switch_may_reduce(
+    device: str, links: int, level: str, form: Callable[..., str], tmp_path: Path
+) -> None:
+    """AMD's GPUs are linked without a switch, and NVLink's switches reduce from Hopper on."""
+    (finding,) = found(reading(tmp_path, form([(1 << 34, 61974.0, 61974.0)], device=device)), "above links")
+    assert (finding.level, f"links carry {links}" in finding.value, "NVLS" in finding.value) == (
+        *(level, True, level == "note"),
+    )
+
+
+def test_json_without_a_hostname_does_not_say_how_many_nodes(tmp_path: Path) -> None:
+    whole = json.loads(logs.nccl_json(TIMES))
+    assert reading(tmp_path, json.dumps(whole)).records[0].nnodes == 1
+    del whole["config"]["devices"][3]["hostname"]
+    record = reading(tmp_path, json.dumps(whole)).records[0]
+    assert (record.nnodes, record.hosts, record.nranks) == (None, "unknown", 8)
+
+
+def test_the_inspectors_ranks_of_one_file_are_one_collective(tmp_path: Path) -> None:
+    """Two ranks' lines of three collectives, the slowest of which counts; two runs, so two communicators, match."""
+    lines = logs.inspector([(1 << 20, 60), (1 << 20, 70), (1 << 20, 80)], n=2).splitlines()
+    late = logs.inspector([(1 << 20, 65), (1 << 20, 50), (1 << 20, 90)], n=2).replace('"rank": 0', '"rank": 1')
+    it = reading(tmp_path, "\n".join([*lines, late]))
+    assert [(r.time_us, r.group, r.nranks) for r in it.records] == [(65, "all", 2), (70, "all", 2), (90, "all", 2)]
+    assert [(table.beside, [row.line for row in table.rows]) for table in it.tables] == [
+        ({"communicator": "0x1"}, [4, 2, 6])
+    ]
+    assert not found(it, "one rank")
+    other = reading(tmp_path, "\n".join(lines).replace("0x1", "0x2"))
+    assert {r.group for r in other.records} == {"all"}
+    assert "1 of 2 ranks are in this file" in found(other, "one rank")[0].value
+    wrong = late.replace('"coll_exec_time_us": 65', '"coll_exec_time_us": 95')
+    statuses = [r.status for r in reading(tmp_path, "\n".join([*lines, wrong])).records]
+    assert statuses == ["failed", "ok", "ok"]
 
 
 def test_gzip_and_a_gzip_that_was_cut(tmp_path: Path) -> None:

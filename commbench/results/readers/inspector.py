@@ -1,4 +1,8 @@
-"""JSON lines of NCCL's inspector, a profiler plugin: a collective of one rank a line."""
+"""JSON lines of NCCL's inspector, a profiler plugin: a line is one rank's view of one collective.
+
+A file holds the ranks of one process. Those that say the same of one collective (communicator and sequence number)
+become one row, that of the slowest rank; what other ranks' files say of it is not known here.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def recognise(head: Sequence[str]) -> float:
 
 
 def read(lines: Iterable[str], source: str) -> Reading:
-    """Return a table for each communicator, collective and host."""
+    """Return a table for each communicator and collective."""
     reading = Reading(source, NAME)
     tables: dict[tuple[Any, ...], Table] = {}
     unreadable, total = [], 0
@@ -28,24 +32,46 @@ def read(lines: Iterable[str], source: str) -> Reading:
             continue
         total += 1
         try:
-            facts, row = _row(number, json.loads(line))
+            communicator, facts, row = _row(number, json.loads(line))
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             unreadable.append(number)
             continue
-        tables.setdefault(tuple(facts.items()), Table(facts)).rows.append(row)
-    for table in tables.values():
-        table.rows = common.verified(table.rows, table.facts["busbw_factor"], reading)
+        key = communicator, *facts.items()
+        tables.setdefault(key, Table(facts, beside={"communicator": communicator})).rows.append(row)
+    held = {_fold(table, reading) for table in tables.values()}
     reading.tables = list(tables.values())
     if unreadable:
         value = f"{len(unreadable)} of {total} lines are no records of the inspector, and are left out"
         reading.say("row", DOUBT, unreadable, value, "look at these lines: a killed job leaves the last one cut")
-    if tables:
-        value = "a record is one rank's view of one collective: its time may hold the wait for other ranks"
-        reading.say("one rank", NOTE, (), value, "compare the ranks' files")
+    if partly := sorted(f"{ranks} of {n}" for ranks, n in held if ranks < n):
+        value = (
+            f"{', '.join(partly)} ranks are in this file: a time is that of the slowest of them, and may hold its wait "
+            "for others, whose files are not folded in"
+        )
+        reading.say("one rank", NOTE, (), value, "compare the ranks' files; they are no launches of their own")
     return reading
 
 
-def _row(number: int, entry: dict[str, Any]) -> tuple[dict[str, Any], Row]:
+def _fold(table: Table, reading: Reading) -> tuple[int, int]:
+    """Make one row of what several ranks say of one collective; return how many ranks do, and how many there are."""
+    collectives: dict[Any, list[Row]] = {}
+    ranks = set()
+    for row in common.verified(table.rows, table.facts["busbw_factor"], reading):
+        more = row.more or {}
+        ranks.add(more["rank"])
+        key = row.line if more["sequence"] is None else (more["sequence"], row.size)
+        collectives.setdefault(key, []).append(row)
+    table.rows = [max(rows, key=_lateness) for rows in collectives.values()]
+    return len(ranks), table.facts["nranks"]
+
+
+def _lateness(row: Row) -> float:
+    """Return a row's time; a row that was withdrawn may have been the slowest."""
+    return float("inf") if row.time_us is None else row.time_us
+
+
+def _row(number: int, entry: dict[str, Any]) -> tuple[str, dict[str, Any], Row]:
+    """Return a line's communicator, what its table shares, and its row; raise what a line that is none leads to."""
     header, perf = entry["header"], entry["coll_perf"]
     name = common.collective(perf["coll"])
     n, nodes = common.whole(header["n_ranks"]), common.whole(header["nnodes"])
@@ -61,10 +87,11 @@ def _row(number: int, entry: dict[str, Any]) -> tuple[dict[str, Any], Row]:
         "nranks": n,
         "nnodes": nodes,
         "busbw_factor": common.factor(name, n),
-        "group": str(header.get("id", UNKNOWN)),
-        "hosts": UNKNOWN,
     }
     time = common.figure(perf["coll_exec_time_us"])
     rates = common.figure(perf["coll_algobw_gbs"]), common.figure(perf["coll_busbw_gbs"])
-    more = {"iterations": 1, "rank": common.whole(header["rank"]), "sequence": perf.get("coll_sn")}
-    return facts, Row(number, size, None, UNKNOWN, None, None, None, time, *rates, None, more=more)
+    sequence = perf.get("coll_sn")
+    more: dict[str, Any] = {"iterations": 1, "rank": common.whole(header["rank"])}
+    more["sequence"] = None if sequence is None else common.whole(sequence)
+    communicator = str(header.get("id", UNKNOWN))
+    return communicator, facts, Row(number, size, None, UNKNOWN, None, None, None, time, *rates, None, more=more)

@@ -15,6 +15,7 @@ from commbench.units import format_ranges
 
 NAME = "nccl-tests JSON"
 
+_DEVICE = {"hostname": "host", "device_info": "name"}
 _BROKEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -39,8 +40,8 @@ def read(lines: Iterable[str], source: str) -> Reading:
     if not isinstance(whole, dict) or not isinstance(entries, list):
         reading.say("no rows", DOUBT, (), "there is no list of results", "look at what wrote the file")
         return reading
-    facts = _facts(whole, source, reading)
-    table = Table(facts)
+    facts, devices = _facts(whole)
+    table = Table(facts, beside={"devices": devices})
     unreadable = []
     for place, entry in enumerate(entries):
         line = places[place] if place < len(places) else 1
@@ -90,12 +91,14 @@ def _places(text: str) -> list[int]:
     return [text.count("\n", 0, found.start()) + 1 for found in re.finditer(r'\{\s*"size"', text)]
 
 
-def _facts(whole: Mapping[str, Any], source: str, reading: Reading) -> dict[str, Any]:
+def _facts(whole: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return what the rows share, and the devices, by the names that the text has for them."""
     config = whole.get("config") if isinstance(whole.get("config"), dict) else {}
     assert isinstance(config, dict)
     devices = [device for device in config.get("devices") or () if isinstance(device, dict)]
     words = " ".join(str(word) for word in whole.get("args") or ())
-    hosts = list(dict.fromkeys(str(device.get("hostname", UNKNOWN)) for device in devices))
+    named_hosts = [str(device["hostname"]) for device in devices if device.get("hostname")]
+    hosts = list(dict.fromkeys(named_hosts)) if len(named_hosts) == len(devices) else []
     names = " ".join(str(device.get("device_info", "")) for device in devices)
     backend = "rccl" if "AMD" in names or "rccl" in words else "nccl" if names else UNKNOWN
     n = _ranks(config, devices)
@@ -104,7 +107,7 @@ def _facts(whole: Mapping[str, Any], source: str, reading: Reading) -> dict[str,
     named = library and isinstance(version, int) and not isinstance(version, bool)
     command = re.search(r"(\w+)_perf\b", words)
     iterations = config.get("iterations")
-    return {
+    facts = {
         "collective": (common.collective(command[1]) if command else None) or UNKNOWN,
         "backend": backend,
         "library": f"{library} {_version(version or 0)}" if named else library or UNKNOWN,
@@ -116,6 +119,7 @@ def _facts(whole: Mapping[str, Any], source: str, reading: Reading) -> dict[str,
         "iterations": iterations if isinstance(iterations, int) and iterations >= 0 else None,
         "busbw_factor": None,
     }
+    return facts, [{_DEVICE.get(key) or key: value for key, value in device.items()} for device in devices]
 
 
 def _ranks(config: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> int | None:

@@ -2,14 +2,18 @@
 
 Columns are found by the words of the heading; where that was cut off, by the number of fields. Prefixes of mpirun
 --tag-output and srun --label are taken off, and every prefix has tables of its own. A row that the library's log
-lines split is joined again.
+lines split is joined again. A file may hold several runs, one after another: what is said between the end of one table
+and the end of the next one (command, version, NCCL_ALGO, what ran) is said of that next one alone.
+
+Our own --format nccl-tests is read too: its first lines say backend, library, ranks, nodes and method, of all tables.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,7 +37,11 @@ _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)")
 _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _CLIPPED = re.compile(r"#?\s*Reducing maxBytes to (\d+) due to memory limitation")
 _TEST = re.compile(r"#?\s*Collective test (?:starting|concluded):\s*(\w+)")
-_OURS = re.compile(r"#\s*Algorithm: (\S+)(?: (\S+))?$")  # our own --format nccl-tests: a table for each
+# Our own --format nccl-tests (measure/lead.py and measure/screen.py): what all tables share, and a table for each.
+_OURS = re.compile(r"#\s*(SIMULATED: .*)?commbench \d\S*, backend (\w+)\b.*; ([^;,]+), [^;]*$")
+_OUR_RANKS = re.compile(r"#\s*([\w-]+) on (\d{1,9}) ranks?, (\d{1,9}) nodes?; method (\w+)")
+_OUR_GROUP = re.compile(r"#\s*Group: (.+), ranks (\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)$")
+_OUR_ALGORITHM = re.compile(r"#\s*Algorithm: (\S+)(?: (\S+))?$")
 _COMMAND = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|scatter|sendrecv|hypercube)_perf\b"
 )
@@ -51,11 +59,11 @@ _VERSIONS = (
     ("rccl", re.compile(r"\bRCCL version\s*:?\s*([\d.]+\S*)"), "RCCL"),
     ("nccl", re.compile(r"\bNCCL version\s+([\d.]+\S*)"), "NCCL"),
 )
+_OF_A_RUN = re.compile(r"Bytes -> Algo|NCCL_(?:ALGO|PROTO)|_perf\b|[nNrR][cC][cC][lL](?:-tests)?:? [vV]ersion")
 _WORDS = re.compile(  # what `words` and the log look for: no other line is looked at twice
-    r"nThread|Rank +\d|Algorithm: |Avg bus|Out of bounds|Reducing maxBytes|Collective test|_perf\b|"
-    r"Test (?:CUDA|HIP|NCCL|timeout|failure)|Bytes -> Algo|NCCL_(?:ALGO|PROTO)|"
-    r"[nN][cC][cC][lL](?:-tests)?:? [vV]ersion|RCCL version|"
-    r"out-of-place|in-place|(?:size|bytes) +(?:count|N) +type"
+    r"nThread|Rank +\d|Algorithm: |Group: |commbench \d|; method |Avg bus|Out of bounds|Reducing maxBytes|"
+    r"Collective test|Test (?:CUDA|HIP|NCCL|timeout|failure)|"
+    r"out-of-place|in-place|(?:size|bytes) +(?:count|N) +type|" + _OF_A_RUN.pattern
 )
 _NVIDIA = re.compile(r"NVIDIA|Tesla|[AVH]\d00-")
 _ALIASES = {"bytes": "size", "n": "count", "op": "redop", "res": "error", "wrong": "#wrong"}
@@ -96,13 +104,15 @@ def read(lines: Iterable[str], source: str) -> Reading:
         if _WORDS.search(text):
             log.line(number, tag, text)
             stream.words(number, text)
+    log.share_out(streams)
     sections = [section for stream in streams.values() for section in stream.sections if section.said]
     sections.sort(key=lambda section: section.line)
     for section in sections:
-        _finish(section, log, reading)
+        _finish(section, reading)
     _say_log(log, reading)
-    _attach_tuning(log, reading)
-    if not reading.tables and not log.tuned:
+    if not reading.tables:
+        _keep_tuning(log, reading)
+    if not reading.tables:
         reading.say("no rows", DOUBT, (), "the log has no row of results", "look at what ended the run before them")
     return reading
 
@@ -201,10 +211,37 @@ class _Device(NamedTuple):
 
 
 @dataclass
+class _Run:
+    """What is said of the run that made a table, in no place of its own."""
+
+    tuned: list[tuple[int, re.Match[str]]] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)  # ALGO, PROTO: the last that is said, as of the command
+    versions: dict[str, str] = field(default_factory=dict)
+    backend: str | None = None
+    command: str | None = None
+
+    def line(self, number: int, text: str) -> None:
+        """Take one line."""
+        if "Bytes -> Algo" in text and (found := _TUNED.search(text)):
+            self.tuned.append((number, found))
+        elif found := _ASKED.search(text):
+            self.asked[found[1]] = found[2]
+        if "concluded" not in text and (found := _COMMAND.search(text)):
+            self.command = common.collective(found[1])
+        for backend, pattern, name in _VERSIONS:
+            if name not in self.versions and (found := pattern.search(text)):
+                self.versions[name] = found[1]
+                self.backend = self.backend or backend
+
+
+@dataclass
 class _Section:
     """One table and what stands above and below it."""
 
     line: int
+    run: _Run = field(default_factory=_Run)
+    ours: dict[str, Any] = field(default_factory=dict)  # fields of a record that our own first lines state
+    continued: bool = False  # a further table of one run of ours, whose first lines it shares
     layout: _Layout | None = None
     parameters: list[tuple[int, str]] = field(default_factory=list)
     headings: list[int] = field(default_factory=list)
@@ -226,6 +263,12 @@ class _Section:
     def said(self) -> bool:
         """Whether there is anything to say of it."""
         return bool(self.rows or self.devices or self.parameters or self.averages or self.bounds or self.unreadable)
+
+    @property
+    def end(self) -> int:
+        """The last line that is known to be of it."""
+        lines = [self.line, *self.headings[-1:], *self.device_lines[-1:], *(line for line, _ in self.averages[-1:])]
+        return max([*lines, *(line for line, _ in self.parameters[-1:]), *(row.line for row in self.rows[-1:])])
 
 
 class _Stream:
@@ -361,6 +404,17 @@ class _Stream:
         elif found := _OURS.match(text):
             if section.rows or section.averages:
                 section = self._new(number)
+            section.ours = {"backend": found[2], "library": found[3], "simulated": bool(found[1])}
+        elif section.ours and (found := _OUR_RANKS.match(text)):
+            n, name = int(found[2]), common.collective(found[1]) or UNKNOWN
+            section.ours |= {"collective": name, "nranks": n, "nnodes": int(found[3]), "method": found[4]}
+        elif section.ours and (found := _OUR_GROUP.match(text)):
+            if section.rows or section.averages:
+                section = self._continue(number)
+            section.ours = _of_group(section.ours, found[1], found[2])
+        elif found := _OUR_ALGORITHM.match(text):
+            if section.rows or section.averages:
+                section = self._continue(number)
             section.algorithm = found[1], found[2]
         elif "device " in text and text.endswith("...") and section.devices:
             section.devices_cut = True
@@ -369,6 +423,24 @@ class _Stream:
     def _new(self, number: int) -> _Section:
         self.sections.append(_Section(number))
         return self.now
+
+    def _continue(self, number: int) -> _Section:
+        """Begin another table of the same run of ours."""
+        last = self.now
+        self.sections.append(_Section(number, last.run, dict(last.ours), bool(last.ours)))
+        if last.ours:
+            self.now.devices, self.now.devices_cut = last.devices, last.devices_cut
+            self.now.device_lines = last.device_lines
+        return self.now
+
+
+def _of_group(ours: dict[str, Any], name: str, ranks: str) -> dict[str, Any]:
+    """Return what our first lines state, narrowed to a group."""
+    ends = [part.split("-") for part in ranks.split(",")]
+    n = sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
+    world = ours.get("world", (ours.get("nranks"), ours.get("nnodes")))
+    narrowed = {"group": name, "ranks": ranks, "nranks": n, "nnodes": world[1] if n == world[0] else None}
+    return {**ours, **narrowed, "world": world}
 
 
 _ROW_TYPES = {
@@ -400,32 +472,35 @@ class _Log:
     """What a log says beside its tables."""
 
     def __init__(self) -> None:
-        self.tuned: list[tuple[int, re.Match[str]]] = []
-        self.asked: dict[str, tuple[int, str]] = {}
-        self.versions: dict[str, str] = {}
-        self.backend: str | None = None
+        self.lines: list[tuple[int, str, str]] = []  # number, prefix, text
         self.failures: list[tuple[int, str, re.Match[str]]] = []
-        self.command: str | None = None
 
     def line(self, number: int, tag: str, text: str) -> None:
         """Take one line."""
-        if "Bytes -> Algo" in text and (found := _TUNED.search(text)):
-            self.tuned.append((number, found))
-        elif found := _ASKED.search(text):
-            self.asked.setdefault(found[1], (number, found[2]))
         if "Test " in text and (found := _FAILURE.search(text)):
             self.failures.append((number, tag, found))
-        if self.command is None and (found := _COMMAND.search(text)):
-            self.command = common.collective(found[1])
-        for backend, pattern, name in _VERSIONS:
-            if name not in self.versions and (found := pattern.search(text)):
-                self.versions[name] = found[1]
-                self.backend = self.backend or backend
+        if _OF_A_RUN.search(text):
+            self.lines.append((number, tag, text))
+
+    def share_out(self, streams: Mapping[str, _Stream]) -> None:
+        """Give each table the lines from the end of the one before it to its own; the last one those after it too.
+
+        A prefix that has no table, as those of other ranks than the first, speaks of the tables of all prefixes.
+        """
+        tables = {tag: [section for section in stream.sections if section.rows] for tag, stream in streams.items()}
+        every = sorted((section for those in tables.values() for section in those), key=lambda section: section.end)
+        ends = {tag: [section.end for section in those] for tag, those in tables.items()}
+        ends_of_all = [section.end for section in every]
+        for number, tag, text in self.lines:
+            those, last = (tables[tag], ends[tag]) if tables[tag] else (every, ends_of_all)
+            if those:
+                those[min(bisect_left(last, number), len(those) - 1)].run.line(number, text)
 
 
-def _finish(section: _Section, log: _Log, reading: Reading) -> None:
+def _finish(section: _Section, reading: Reading) -> None:
     """Make a section a table, once all of it is known."""
-    _say_header(section, reading)
+    if not section.continued:
+        _say_header(section, reading)
     if section.unreadable:
         reading.say(
             *("row", DOUBT, section.unreadable),
@@ -438,7 +513,7 @@ def _finish(section: _Section, log: _Log, reading: Reading) -> None:
     if not section.rows:
         return
     alone, interleaved = _processes(section)
-    name, n, how = _identify(section, log)
+    name, n, how = _identify(section)
     named_by_file = name is None and (name := _name_by_file(section, reading.source)) is not None
     if alone:
         n = 1
@@ -465,28 +540,37 @@ def _finish(section: _Section, log: _Log, reading: Reading) -> None:
         reading.say("one rank", NOTE, section.headings, value, "look at algbw")
     if interleaved:
         reading.say("interleaved", DOUBT, section.headings, interleaved, "give every run a file of its own")
-    reading.tables.append(Table(_facts(section, log, name, n, factor), section.rows, _beside(section)))
-    _attach_columns(reading.tables[-1], log)
+    table = Table(_facts(section, name, n, factor), section.rows, _beside(section))
+    reading.tables.append(table)
+    _attach_columns(table, section.run)
+    if section.algorithm is None:  # else what ran was held against it as it was measured
+        _attach_tuning(table, _tuning(section.run))
+    _say_substituted(table, reading)
 
 
-def _facts(section: _Section, log: _Log, name: str | None, n: int | None, factor: float | None) -> dict[str, Any]:
+def _facts(section: _Section, name: str | None, n: int | None, factor: float | None) -> dict[str, Any]:
+    run = section.run
     hosts = list(dict.fromkeys(device.host for device in section.devices))
     names = " ".join(device.name for device in section.devices)
-    backend = log.backend or ("rccl" if "AMD" in names else "nccl" if _NVIDIA.search(names) else "")
+    backend = run.backend or ("rccl" if "AMD" in names else "nccl" if _NVIDIA.search(names) else "")
     library = {"rccl": "RCCL", "nccl": "NCCL"}.get(backend, "")
-    version = log.versions.get(library, "")
+    version = run.versions.get(library, "")
+    ours = {key: value for key, value in section.ours.items() if key not in ("collective", "nranks", "world")}
+    of_all = "nranks" not in section.ours or section.ours.get("nnodes") is not None  # not of some of the ranks
+    known = bool(hosts) and not section.devices_cut and of_all
     return {
         "collective": name or UNKNOWN,
         "backend": backend or UNKNOWN,
         "library": f"{library} {version}".strip() or UNKNOWN,
         "method": "nccl-tests",  # rccl-tests times in the same way
-        "ranks": format_ranges(range(n)) if n and section.devices else UNKNOWN,
-        "hosts": ",".join(hosts) if hosts and not section.devices_cut else UNKNOWN,
+        "ranks": format_ranges(range(n)) if n and (section.devices or ours) else UNKNOWN,
+        "hosts": ",".join(hosts) if known else UNKNOWN,
         "nranks": n,
-        "nnodes": len(hosts) if hosts and not section.devices_cut else None,
+        "nnodes": len(hosts) if known else None,
         "iterations": section.iterations,
         "busbw_factor": factor,
         **({"algorithm": section.algorithm[0], "protocol": section.algorithm[1]} if section.algorithm else {}),
+        **ours,
     }
 
 
@@ -539,15 +623,20 @@ def _say_header(section: _Section, reading: Reading) -> None:
         reading.say("devices cut", NOTE, section.device_lines[-1:], value, "none: the tool keeps 2048 characters")
 
 
-def _identify(section: _Section, log: _Log) -> tuple[str | None, int | None, str]:
+def _identify(section: _Section) -> tuple[str | None, int | None, str]:
     """Return collective and number of ranks, and how the latter is known where no line states it."""
+    ours, share = section.ours, _share(section)
+    if {"collective", "nranks"} <= ours.keys() and ours["collective"] != UNKNOWN:
+        if share in (None, 1, ours["nranks"]) or share != int(share or 0):
+            return ours["collective"], ours["nranks"], ""
+        ours |= {"group": UNKNOWN, "ranks": UNKNOWN, "nnodes": None}  # a run of one group, which our text does not name
+        return ours["collective"], int(share), "from size and count"
     rows = [row for row in section.rows if row.size and row.count]
     n = None
     if section.devices and not section.devices_cut:
         groups = len({device.group for device in section.devices})
         n = (max(device.rank for device in section.devices) + 1) // groups or 1
-    share = _share(section)
-    name = section.test or log.command
+    name = section.test or section.run.command
     if name is None:
         name = _name_by_shape(section, share, n)
     if n is not None:
@@ -692,13 +781,13 @@ def _ends_early(section: _Section) -> bool:
     return section.largest is not None and 2 * section.rows[-1].size < section.largest and section.clipped is None
 
 
-def _attach_columns(table: Table, log: _Log) -> None:
+def _attach_columns(table: Table, run: _Run) -> None:
     """Turn the columns algo, proto and nchannels, and what was asked for, into fields of records."""
-    asked = {kind: _single(value) for kind, (_, value) in log.asked.items()}
+    asked = {kind: _single(value) for kind, value in run.asked.items()}
     if asked.get("ALGO"):
-        table.facts["algorithm"] = common.algorithm(asked["ALGO"] or "")
+        table.facts.setdefault("algorithm", common.algorithm(asked["ALGO"] or ""))
     if asked.get("PROTO"):
-        table.facts["protocol"] = common.protocol(asked["PROTO"] or "")
+        table.facts.setdefault("protocol", common.protocol(asked["PROTO"] or ""))
     for place, row in enumerate(table.rows):
         if row.more is None:
             continue
@@ -724,32 +813,41 @@ def _single(value: str) -> str | None:
     return value if re.fullmatch(r"[A-Za-z]\w*", value) else None
 
 
-def _attach_tuning(log: _Log, reading: Reading) -> None:
-    """Give rows what the library's own lines say ran; keep lines that belong to no row as records without a time."""
-    ran: dict[tuple[str | None, int], tuple[int, dict[str, Any]]] = {}
-    for line, found in log.tuned:
+_Tuning = dict[tuple[str | None, int], tuple[int, dict[str, Any]]]  # by collective and size: the line, what ran
+
+
+def _tuning(run: _Run) -> _Tuning:
+    """Return what the library's own lines say ran."""
+    ran: _Tuning = {}
+    for line, found in run.tuned:
         words = {"algo": found["algorithm"], "proto": found["protocol"]}
         if found["low"] is not None:
             words["nchannels"] = str(max(0, int(found["high"]) - int(found["low"]) + 1))
         name = common.collective(found["function"]) if found["function"] else None
         ran.setdefault((name, int(found["nbytes"])), (line, _ran(words, "library's log")))
-    if ran and not reading.tables:
-        table = Table({"method": UNKNOWN, "backend": log.backend or UNKNOWN})
-        reason = "the log says what ran, and holds no time"
-        for (name, size), (line, more) in ran.items():
-            if size <= LARGEST:
-                nothing = (None, None, None, None, None, None, None)
-                more = {**more, "collective": name or UNKNOWN}
-                table.rows.append(Row(line, size, None, UNKNOWN, *nothing, NOT_MEASURED, reason, more))
+    return ran
+
+
+def _keep_tuning(log: _Log, reading: Reading) -> None:
+    """Keep the library's lines of a log without rows as records without a time."""
+    run = _Run()
+    for line, _, text in log.lines:
+        run.line(line, text)
+    table = Table({"method": UNKNOWN, "backend": run.backend or UNKNOWN})
+    reason = "the log says what ran, and holds no time"
+    for (name, size), (line, more) in _tuning(run).items():
+        if size <= LARGEST:
+            nothing = (None, None, None, None, None, None, None)
+            more = {**more, "collective": name or UNKNOWN}
+            table.rows.append(Row(line, size, None, UNKNOWN, *nothing, NOT_MEASURED, reason, more))
+    if table.rows:
         reading.tables.append(table)
+
+
+def _attach_tuning(table: Table, ran: _Tuning) -> None:
+    """Give rows what the library's own lines say ran."""
+    if not ran:
         return
-    for table in reading.tables if ran else ():
-        _attach(table, ran)
-    for table in reading.tables:
-        _say_substituted(table, reading)
-
-
-def _attach(table: Table, ran: dict[tuple[str | None, int], tuple[int, dict[str, Any]]]) -> None:
     name = table.facts["collective"]
     for place, row in enumerate(table.rows):
         if "observed_algorithm" in (row.more or {}):

@@ -1,7 +1,11 @@
 """The OSU Micro-Benchmarks: in C (plain, -f, -c, -z) and in Python, over MPI, NCCL and RCCL.
 
 A size is a rank's message there, and ours the larger of what a rank sends and receives: n messages of an all-gather,
-say. No line states n, so that the size of such a table is known only where the command above it does.
+say; of a reduce-scatter it is the whole vector, as ours (osu_reduce_scatter.c: a rank's portion is size / numprocs).
+No line states n, so that the size of such a table is known only where the command above it does.
+
+Non-blocking tests time something else (a call that computation overlaps), so that they have a method of their own.
+Their time is the pure communication, measured apart: Overall holds the computation too.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ _COLUMN = re.compile(
 )
 _RANKS = re.compile(r"(?:mpirun|mpiexec|srun)\b.*?\s(?:-np|-n|--ntasks)[ =](\d+)\b.*osu_")
 _AVERAGES = ("Avg Latency(us)", "Latency (us)", "Latency(us)", "Avg Lat(us)")
+_NONBLOCKING = "Non-blocking "
+_MESSAGES = SHARED - {"reducescatter"}  # whose size here is n messages
 _LIBRARY = {"NCCL": "nccl", "RCCL": "rccl", "MPI": "mpi"}
 
 
@@ -54,7 +60,7 @@ def read(lines: Iterable[str], source: str) -> Reading:
                 _facts(found, ranks or None), beside={"version": version[1] if version else None, "line": number}
             )
             reading.tables.append(table)
-            columns = []
+            columns, ranks = [], 0  # a command is that of one table
         elif found := _RANKS.search(text):
             ranks = min(int(found[1][:9]), LARGEST)
         elif table is None:
@@ -83,7 +89,7 @@ def read(lines: Iterable[str], source: str) -> Reading:
 
 
 def _facts(title: re.Match[str], n: int | None) -> dict[str, Any]:
-    test = re.sub(r" (?:Latency|Bandwidth|Overall)$", "", title["test"].replace("Non-blocking ", "").strip())
+    test = re.sub(r" (?:Latency|Bandwidth|Overall)$", "", title["test"].replace(_NONBLOCKING, "").strip())
     pointwise = "pingpong" if title["test"].strip() == "Latency" else None
     name = common.collective(test) or pointwise
     return {
@@ -91,7 +97,7 @@ def _facts(title: re.Match[str], n: int | None) -> dict[str, Any]:
         "backend": _LIBRARY.get(title["kind"], UNKNOWN),
         "library": UNKNOWN,
         "buffer": "host" if title["device"] is None and title["kind"] == "MPI" else "plain",
-        "method": "osu",
+        "method": "osu-nonblocking" if _NONBLOCKING in title["test"] else "osu",
         "nranks": 2 if name == "pingpong" else n,
         "busbw_factor": None if name is None or not n else common.factor(name, n),
     }
@@ -106,7 +112,7 @@ def _row(number: int, tokens: Sequence[str], columns: Sequence[str], facts: dict
     time = next((values[name] for name in _AVERAGES if name in values), None)
     rate = values.get("Bandwidth (MB/s)")
     if time is None and rate is None:
-        time = values["Overall(us)"] if "Overall(us)" in values else tokens[1]
+        time = values.get("Pure Comm.(us)", tokens[1])
     more: dict[str, Any] = {}
     for name, word in values.items():
         if name.startswith("Min Lat"):
@@ -133,21 +139,22 @@ def _finish(table: Table, reading: Reading) -> None:
     name, n, kind = table.facts["collective"], table.facts["nranks"], table.facts.pop("dtype", UNKNOWN)
     factor = table.facts["busbw_factor"]
     line = table.beside["line"]
-    times = n if name in SHARED else 1
+    times = n if name in _MESSAGES else 1
     rows = []
     for row in table.rows:
         size = row.size * (times or 1)
         if size > LARGEST:
             continue
         itemsize = common.ITEMSIZES.get(kind)
-        count = row.size // itemsize if itemsize else None
+        block = size // n if name == "reducescatter" and n else row.size
+        count = None if not itemsize or (name == "reducescatter" and not n) else block // itemsize
         algbw = row.algbw
         if algbw is None and times and row.time_us and name != "pingpong":
             algbw = size / row.time_us / 1e3
         busbw = None if algbw is None or factor is None else algbw * factor
         rows.append(row._replace(size=size, count=count, dtype=kind, algbw=algbw, busbw=busbw))
     table.rows = common.verified(rows, factor, reading) if any(row.status == WRONG for row in rows) else rows
-    if name in SHARED and n is None and rows:
+    if name in _MESSAGES and n is None and rows:
         value = "sizes are a rank's messages: the number of ranks is not stated, by which ours are larger"
         reading.say("size", DOUBT, [line], value, "keep the command line (mpirun -np N) in the log")
     elif n is None and rows:
