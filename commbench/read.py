@@ -65,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             try:
                 readings += collect([path])
             except ResultsError as error:
+                if len(options.paths) == 1:
+                    raise UsageError(str(error)) from None
                 print(f"commbench read: {error}", file=sys.stderr, flush=True)
     except UsageError as error:
         print(f"commbench read: error: {error}", file=sys.stderr, flush=True)

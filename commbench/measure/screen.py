@@ -186,7 +186,7 @@ def print_nccl_tests(records: Sequence[Record], out: TextIO) -> None:
         for record in mine:
             key = (record.size, record.count, record.dtype, record.redop, record.root)
             rows.setdefault(key, {})[bool(record.inplace)] = record
-        if several:
+        if several or group != "all":
             print(f"#\n# Group: {group}, ranks {mine[0].ranks}", file=out)
         print(f"#\n# Algorithm: {algorithm}{f' {protocol}' if protocol else ''}\n#\n{_NCCL_HEAD}", file=out)
         for (size, count, dtype, redop, root), halves in rows.items():

@@ -103,16 +103,22 @@ def _content(options: argparse.Namespace) -> Content:
 
 
 def _write(text: str, out: str | None) -> None:
-    """Write a text into a file, whole or not at all, or onto the screen."""
-    if out is None:
+    """Write a text onto the screen, or into a file: whole or not at all, but for what is no regular file."""
+    if out in (None, "-"):
         print(text, end="")
         return
-    path = Path(out)
+    path = Path(out).resolve()  # a link stays one
+    if path.is_dir():
+        raise UsageError(f"{out} is a folder: name a file in it")
+    special = path.exists() and not path.is_file()  # replacing would take a device's name from it
+    beside = path if special else path.with_name(f".{path.name}.part")
     try:
-        beside = path.with_name(f".{path.name}.part")
         beside.write_text(text, encoding="utf-8", errors="surrogateescape")
-        beside.replace(path)
+        if not special:
+            beside.replace(path)
     except OSError as error:
+        if not special:
+            beside.unlink(missing_ok=True)
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
     print(f"# written to {out}", file=sys.stderr)
 

@@ -75,9 +75,9 @@ def parse_links(rates: list[str] | None, nics: list[str] | None, letters: list[s
     found: dict[str, dict[str, float]] = {letter: {} for letter in letters}
     for name, texts in (("link", rates or []), ("nic", nics or [])):
         for text in texts:
-            letter, _, rate = text.rpartition("=")
-            if letter and letter not in letters:
-                raise UsageError(f"--{name} {text}: there is no side {letter}; sides are {', '.join(letters)}")
+            letter, named, rate = text.rpartition("=")
+            if named and letter not in letters:
+                raise UsageError(f"--{name} {text}: there is no side {letter!r}; sides are {', '.join(letters)}")
             value = parse_number(rate, f"--{name}")
             if value <= 0:
                 raise UsageError(f"--{name} is a rate in GB/s above 0, not {rate!r}")

@@ -273,7 +273,7 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
         lines.extend(["", f"## {escaped(title)}", ""] if markdown else ["", f"# {title}"])
 
     def say(those: Iterable[str]) -> None:
-        lines.extend(item + (escaped(one) if markdown else _printable(one)) for one in those)
+        lines.extend(item + (escaped(one) if markdown else printable(one)) for one in those)
 
     def show(table: Table) -> None:
         lines.extend(["", *markdown_table(table)] if markdown else _aligned(table))
@@ -314,7 +314,7 @@ def _of(one: Failure) -> dict[str, Any]:
 
 
 def _aligned(table: Table) -> list[str]:
-    header, rows = [*map(_printable, table[0])], [[*map(_printable, row)] for row in table[1]]
+    header, rows = [*map(printable, table[0])], [[*map(printable, row)] for row in table[1]]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     first, *others = (
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
@@ -329,7 +329,7 @@ def markdown_table(table: Table) -> list[str]:
     return [f"| {' | '.join(escaped(cell) for cell in line)} |" for line in lines]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return text of a log so that it is one line, and no terminal obeys it."""
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +48,7 @@ def _modules() -> list[Any]:
 @contextmanager
 def style() -> Iterator[None]:
     """Draw inside in the style of a report."""
+    os.environ["MPLBACKEND"] = "agg"  # before it is imported: a name that it does not know would end it
     import matplotlib
     import seaborn
     from cycler import cycler
@@ -56,7 +59,10 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "commbench",
         "axes.prop_cycle": cycler(color=seaborn.color_palette("colorblind")),
     }
-    with matplotlib.rc_context({**settings, **fixed}):
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # not what a reader has set for other pictures, as text.usetex
+        matplotlib.rcParams.update({**settings, **fixed})
+        warnings.filterwarnings("ignore", "Glyph .* missing")
         yield
 
 

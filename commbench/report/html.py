@@ -85,6 +85,7 @@ def _comparisons(content: Content) -> Iterable[dict[str, Any]]:
             "shared": shared,
             "ways": [f"{way}: {screen.WAYS[way]}" for way in dict.fromkeys(row.way for row in found.rows)],
             "bands": Table.plain(*screen.band_table(found, a, b)),
-            "cells": Table.plain(*cells),
+            "cells": Table.plain(cells[0], cells[1][:ROWS]),
+            "cells_in_all": len(found.rows),
             "unmatched": screen.unmatched_lines(found, a, b),
         }

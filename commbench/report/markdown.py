@@ -15,7 +15,7 @@ ROWS = 500  # of records: the CSV has all
 
 def render(content: Content, statements: Sequence[Statement], best: Sequence[Best], command: str) -> str:
     """Return the text."""
-    lines = ["# commbench report", "", f"made by {screen.escaped(command)}", "", "## Summary", ""]
+    lines = ["# commbench report", "", f"made by {screen.escaped(screen.printable(command))}", "", "## Summary", ""]
     for one in statements:
         lines.append(f"- **{one.kind}**: {screen.escaped(one.text)}")
     lines += ["", "## Sides", "", *screen.markdown_table(side_table(content).texts)]

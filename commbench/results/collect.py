@@ -38,6 +38,8 @@ def collect(paths: Iterable[str | Path]) -> list[Reading]:
 
 def expanded(path: str | Path) -> list[Path]:
     """Return the places that a pattern fits; a name that is there, or fits nothing, is itself."""
+    if not str(path):
+        raise ResultsError("a path is empty, which would stand for the folder one is in: write . for that")
     names = [] if Path(path).exists() else sorted(glob.glob(str(path), recursive=True))
     return [Path(name) for name in names] or [Path(path)]
 

@@ -271,9 +271,13 @@ def read_visits(folder: Path, cells: int) -> Iterator[dict[str, Any]]:
 
 def read_records(folder: Path) -> list[Record]:
     """Return the records of a run folder, folded from its visits: finished or not, the answer is the same."""
-    manifest = read_manifest(folder)
-    cells, facts = manifest["plan"]["cells"], manifest["plan"]["facts"]
-    visits: list[list[dict[str, Any]]] = [[] for _ in cells]
-    for visit in read_visits(folder, len(cells)):
-        visits[visit["cell"]].append(visit)
-    return [fold(facts, cell, those) for cell, those in zip(cells, visits, strict=True)]
+    from commbench.results.trust import trusted
+
+    plan = read_manifest(folder)["plan"]
+    try:
+        visits: list[list[dict[str, Any]]] = [[] for _ in plan["cells"]]
+        for visit in read_visits(folder, len(visits)):
+            visits[visit["cell"]].append(visit)
+        return [trusted(fold(plan["facts"], cell, those)) for cell, those in zip(plan["cells"], visits, strict=True)]
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ResultsError(f"{folder} does not hold what commbench writes ({error}): its files were changed") from None

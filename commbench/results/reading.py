@@ -31,6 +31,7 @@ from commbench.units import LARGEST
 
 UNKNOWN = "unknown"
 HEAD = 20_000  # lines that a format is told by: libraries write thousands before the first row
+_LONGEST_LINE = 1 << 26  # bytes: what has longer ones is no text, and would fill the memory
 LEAST = 0.1  # of what `recognise` returns, for a format to be tried
 
 # What no foreign log says, or what those that do put in place of it.
@@ -183,7 +184,7 @@ class _Text:
     def _decoded(self) -> Iterator[str]:
         first = True
         try:
-            for line in self._stream:
+            for line in iter(lambda: self._stream.readline(_LONGEST_LINE), b""):
                 if first and b"\0" in line[:4096]:
                     raise ResultsError(f"{self._source} is a binary file; logs are text, or text that was gzipped")
                 first = False
@@ -366,10 +367,10 @@ def whole(value: Any, most: int = LARGEST) -> int:
 
 
 def figure(value: Any) -> float:
-    """Return a finite number of at least 0 that a log holds; raise ValueError for another."""
+    """Return a time or rate that a log holds, at least 0 and at most 1e18; raise ValueError for another."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is no number")
     number = float(value)
-    if not 0 <= number < float("inf"):
-        raise ValueError(f"{value!r} is no finite number")
+    if not 0 <= number <= 1e18:
+        raise ValueError(f"{value!r} is no time or rate")
     return number

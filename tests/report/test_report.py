@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+import stat
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -196,14 +198,43 @@ def test_a_report_of_no_records_says_so(page: Any, top: Path) -> None:
     assert "there are no records: nothing was measured, or nothing could be read" in page("none.txt").text
 
 
+def test_a_link_and_a_pipe_stay_what_they_are(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link.md").symlink_to(tmp_path / "target.md")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for name in ("link.md", "pipe"):
+        code, _, _ = write(monkeypatch, capsys, top, "h100.log", "--format", "md", "-o", str(tmp_path / name))
+        assert code == 0
+    assert os.read(reader, 1 << 16).startswith(b"# commbench report")
+    os.close(reader)
+    assert (tmp_path / "link.md").is_symlink() and (tmp_path / "target.md").read_text().startswith("# commbench report")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_settings_of_matplotlib_do_not_change_a_report(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import matplotlib
+
+    monkeypatch.setenv("MPLBACKEND", "nonsense")
+    with matplotlib.rc_context({"text.usetex": True}):
+        code, _, err = write(monkeypatch, capsys, top, "h100.log", "-o", str(tmp_path / "x.html"))
+    assert code == 0 and err.startswith("# written to ")
+
+
 REFUSED = [
+    (("before", "-o", "."), ". is a folder: name a file in it"),
+    (("before", ""), "a path is empty"),
     ((), "the following arguments are required: PATH"),
     (("nowhere",), "nowhere"),
     (("empty.log",), "empty.log is empty"),
     (("prose.txt",), "is of no format that is known here"),
     (("before", "before"), "before is named twice"),
     (("before", "model"), "simulated results do not stand beside measured ones, and side B has simulated ones"),
-    (("before", "--link", "B=3"), "there is no side B; sides are A"),
+    (("before", "--link", "B=3"), "there is no side 'B'; sides are A"),
     (("before", "--format", "pdf"), "invalid choice: 'pdf'"),
     (("before", "-o", "nowhere/at/all.html"), "cannot write nowhere/at/all.html"),
 ]

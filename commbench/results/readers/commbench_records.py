@@ -8,14 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 from commbench.results.findings import DOUBT
-from commbench.results.reading import Reading, figure
+from commbench.results.reading import Reading
 from commbench.results.record import FORMAT, Record
-from commbench.results.status import STATUSES
+from commbench.results.trust import trusted
 
 NAME = "commbench records"
-
-_TYPES = {field.name: str(field.type) for field in fields(Record)}
-_KINDS: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list[float]": list}
 
 
 def recognise(head: Sequence[str]) -> float:
@@ -40,14 +37,4 @@ def read(lines: Iterable[str], source: str) -> Reading:
 
 
 def _record(entry: dict[str, Any]) -> Record:
-    if not isinstance(entry, dict) or not 0 < entry["version"] <= FORMAT or entry["status"] not in STATUSES:
-        raise ValueError
-    for name, kind in _TYPES.items():
-        value, names = entry[name], kind.split(" | ")
-        if value is None and "None" in names:
-            continue
-        if (isinstance(value, bool) and names[0] != "bool") or not isinstance(value, _KINDS[names[0]]):
-            raise ValueError
-        if names[0] in ("int", "float") and name not in ("drift", "root"):
-            figure(value)
-    return Record(**{name: entry[name] for name in _TYPES})
+    return trusted(Record(**{field.name: entry[field.name] for field in fields(Record)}))
