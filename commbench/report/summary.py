@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from commbench.report.best import WORTH, Best
 from commbench.report.compare_screen import leads, words
-from commbench.report.content import PLACES, Content, scale, title, whole_or_none
+from commbench.report.content import PLACES, Content, Located, scale, title, whole_or_none
 from commbench.report.published import published
 from commbench.results.findings import DOUBT, WITHDRAWN
 from commbench.results.status import FAILURES, OK
@@ -103,10 +103,16 @@ def _best(content: Content) -> Iterator[Statement]:
 
 
 def _doubted(content: Content) -> Iterator[Statement]:
+    """What makes numbers doubtful, once for each rule: launches repeat it."""
+    rules: dict[tuple[str, str], list[Located]] = {}
     for one in content.findings:
         if one.finding.level == DOUBT:
-            found = one.finding
-            yield Statement(DOUBTED, f"{one.side}: {found.value} ({_short(found.source)}): {found.remedy}", one.rows)
+            rules.setdefault((one.side, one.finding.rule), []).append(one)
+    for (side, rule), those in rules.items():
+        found = those[0].finding
+        more = f"; {len(those) - 1} more of the rule '{rule}' below" if len(those) > 1 else ""
+        text = f"{side}: {found.value} ({_short(found.source)}{more}): {found.remedy}"
+        yield Statement(DOUBTED, text, those[0].rows)
 
 
 def _auto(best: list[Best]) -> Iterator[Statement]:
