@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     words = list(sys.argv if arguments is None else [__file__, *arguments])
-    lines = head([str(Path(words[0]).name), *words[1:]])
+    lines = head(["benchmarks/equal_pairs.py", *words[1:]])
     sys.path.insert(0, str(ROOT))
     place = environment(sys.executable)
     command = [place.mpirun, "-n", str(options.n), sys.executable, "-m", "commbench.allreduce", *SWEEP]

@@ -76,3 +76,13 @@ def test_readers_prints_what_a_log_costs(tmp_path: Path) -> None:
     (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("read ")]
     assert row[1] == "200"
     assert all(float(cell) > 0 for cell in row[2:])
+
+
+def test_equal_pairs_counts_the_alarms_of_real_launches(tmp_path: Path) -> None:
+    out = tmp_path / "pairs.txt"
+    command = [sys.executable, "benchmarks/equal_pairs.py", "--pairs", "1", "--launches", "2", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text(encoding="utf-8")
+    assert re.search(r"^ +1 +0 +10 +[-+]\d+\.\d %$", text, re.MULTILINE)  # of two launches a side nothing is called
+    assert "# pairs with an alarm: 0 of 1\n" in text
