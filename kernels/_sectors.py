@@ -15,26 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commbench.kernels._pattern import GUARD, Problem
+from commbench.kernels._traffic import Memory, Traffic
 
 IDLE = -1  # the address, or the element, of a lane that takes no part
 WIDEST = 16  # bytes that a lane moves by one instruction at most
-
-
-@dataclass(frozen=True)
-class Granules:
-    """What a device's memory is cut into. Sizes in bytes."""
-
-    vendor: str
-    lanes: int  # of one request
-    sector: int  # the least that memory is asked for
-    line: int  # of the last-level cache
-
-
-# CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory": 32-byte transactions; lines of four of them.
-NVIDIA = Granules("nvidia", lanes=32, sector=32, line=128)
-# ROCm's rocprofiler-compute documentation, "L2 Cache": lines of 128 bytes from MI200 on; its memory requests are of 32
-# (of which the fabric moves 64), 64 or 128 bytes.
-AMD = Granules("amd", lanes=64, sector=64, line=128)
 
 
 @dataclass(frozen=True)
@@ -51,7 +35,7 @@ class Requests:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Touched:
     """What accesses of one direction touch. Sectors and lines are counted, `useful` and `distinct` are bytes."""
 
     requests: int = 0
@@ -63,20 +47,20 @@ class Traffic:
     distinct: int = 0  # bytes touched at all
 
 
-def traffic(accesses: Iterable[Requests], granules: Granules) -> Traffic:
+def touched(accesses: Iterable[Requests], memory: Memory) -> Touched:
     """Return what these accesses touch together; buffers differ by their addresses.
 
     Raises ValueError for requests of another number of lanes than the device's.
     """
-    total = Traffic()
-    touched = []
+    total = Touched()
+    everywhere = []
     for access in accesses:
-        if access.addresses.ndim != 2 or access.addresses.shape[1] != granules.lanes:
+        if access.addresses.ndim != 2 or access.addresses.shape[1] != memory.lanes:
             raise ValueError(
-                f"addresses must have the shape (requests, {granules.lanes}) on {granules.vendor}, "
+                f"addresses must have the shape (requests, {memory.lanes}) on this device, "
                 f"not {access.addresses.shape}: fill idle lanes with {IDLE}"
             )
-        in_each = [_in_each_request(access, size) for size in (granules.sector, granules.line, 1)]
+        in_each = [_in_each_request(access, size) for size in (memory.sector, memory.line, 1)]
         total = replace(
             total,
             requests=total.requests + int((access.addresses != IDLE).any(axis=1).sum()),
@@ -84,11 +68,11 @@ def traffic(accesses: Iterable[Requests], granules: Granules) -> Traffic:
             lines=total.lines + in_each[1],
             useful=total.useful + in_each[2],
         )
-        touched.append(_bytes(access))
-    everything = np.unique(np.concatenate(touched)) if touched else np.empty(0, np.int64)
-    sectors, filled = np.unique(everything // granules.sector, return_counts=True)
+        everywhere.append(_bytes(access))
+    everything = np.unique(np.concatenate(everywhere)) if everywhere else np.empty(0, np.int64)
+    sectors, filled = np.unique(everything // memory.sector, return_counts=True)
     return replace(
-        total, unique=len(sectors), partial=int((filled < granules.sector).sum()), distinct=len(everything)
+        total, unique=len(sectors), partial=int((filled < memory.sector).sum()), distinct=len(everything)
     )
 
 
@@ -111,44 +95,34 @@ def _bytes(access: Requests) -> NDArray[np.int64]:
     return bytes_
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The bracket of the bytes that a device moves for one launch."""
-
-    least: int  # every sector that is touched, moved once
-    most: int  # every request's sectors moved for it alone, and partly written sectors read first
-
-    def kept(self, nbytes: int) -> tuple[float, float]:
-        """Return the least and the greatest fraction of the bandwidth that is left for `nbytes` of use."""
-        return nbytes / self.most, nbytes / self.least
-
-
 SAMPLE = 1 << 16  # elements that stand for a launch of more
 
 
-def predict(problem: Problem, threads: int, granules: Granules) -> Prediction:
-    """Return what one launch of a problem moves, scaled up from `SAMPLE` elements where it has more.
+def predict(problem: Problem, memory: Memory, threads: int) -> Traffic:
+    """Return what one launch on blocks of `threads` moves, scaled up from `SAMPLE` elements where it has more.
 
     A sector that is written in part is read first where memory corrects errors in whole sectors, and merged in a cache
     without a read where it does not: that read belongs to the upper bound alone.
     """
     small = replace(problem, total=min(problem.total, SAMPLE * problem.access.stride))
-    reads, writes = both(requests(small, threads, granules), granules)
-    least = granules.sector * (reads.unique + writes.unique)
-    most = granules.sector * (reads.sectors + writes.sectors + writes.partial)
-    scale = problem.count / small.count
-    return Prediction(round(scale * least), round(scale * most))
+    reads, writes = both(requests(small, memory, threads), memory)
+    scale = memory.sector * problem.count / small.count
+    return Traffic(
+        problem.nbytes,
+        unique=round(scale * (reads.unique + writes.unique)),
+        requests=round(scale * (reads.sectors + writes.sectors + writes.partial)),
+    )
 
 
-def both(each: Iterable[Requests], granules: Granules) -> tuple[Traffic, Traffic]:
+def both(each: Iterable[Requests], memory: Memory) -> tuple[Touched, Touched]:
     """Return what requests read, and what they write."""
     split: tuple[list[Requests], list[Requests]] = ([], [])
     for one in each:
         split[one.writes].append(one)
-    return traffic(split[0], granules), traffic(split[1], granules)
+    return touched(split[0], memory), touched(split[1], memory)
 
 
-def requests(problem: Problem, threads: int, granules: Granules) -> Iterator[Requests]:
+def requests(problem: Problem, memory: Memory, threads: int) -> Iterator[Requests]:
     """Yield what a problem's launches ask for, on blocks of `threads`: the walk that `Access` describes.
 
     No kernel is read for this: that the kernels do just so is what the tests show.
@@ -158,7 +132,7 @@ def requests(problem: Problem, threads: int, granules: Granules) -> Iterator[Req
     for count in problem.tensors:
         vectors = count // walk.vector
         blocks = walk.blocks or max(1, -(-vectors // (threads * walk.items)))
-        grid = np.arange(blocks * threads).reshape(-1, granules.lanes)
+        grid = np.arange(blocks * threads).reshape(-1, memory.lanes)
         block, lane = grid // threads, grid % threads
         for begin in range(0, max(1, vectors), blocks * walk.items * threads):
             for item in range(walk.items):
