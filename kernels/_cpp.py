@@ -72,7 +72,7 @@ def _step(problem: Problem) -> str:
     whole = problem.access.layout == "whole"
     streaming = str(problem.access.hint == "streaming").lower()
     arenas = _parameters(problem)
-    index = ["at = ((const int *)(index + GUARD))[i];"] if problem.access.index else []
+    index = [f"at = ((const int *)(index + {GUARD}))[i];"] if problem.access.index else []
     members = ["int64 at; // where element i lies, by the index"] if problem.access.index else []
     load, store = list(index), []
     if whole:
@@ -113,7 +113,7 @@ def _step(problem: Problem) -> str:
         _function(f"__device__ void store({arenas}, int64 i)", store),
     ]
     fields = "".join(f"    {stream.dtype} {stream.name};\n" for stream in pattern.streams)
-    head = f"const int64 GUARD = {GUARD};\n\n" + (f"struct Struct {{\n{fields}}};\n\n" if whole else "")
+    head = f"struct Struct {{\n{fields}}};\n\n" if whole else ""
     body = "\n".join([*members, "", *functions])
     return f"{head}template <int N> struct Step {{\n{_indented(body.splitlines())}\n}};\n"
 

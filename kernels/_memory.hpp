@@ -23,6 +23,8 @@ __device__ inline void together() {
     __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
     __builtin_amdgcn_s_barrier();
 }
+// What is accessed before it and what after it is not joined into one access; costs no instruction.
+__device__ inline void apart() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "singlethread"); }
 __device__ inline int64 nanoseconds() { return 10 * (int64)__builtin_amdgcn_s_memrealtime(); } // counts at 100 MHz
 
 // STREAMING: past the caches.
@@ -54,6 +56,7 @@ __device__ inline int thread() { return threadIdx.x; }
 __device__ inline int64 block() { return blockIdx.x; }
 __device__ inline int64 blocks() { return gridDim.x; }
 __device__ inline void together() { __syncthreads(); }
+__device__ inline void apart() { asm volatile("" ::: "memory"); }
 __device__ inline int64 nanoseconds() {
     int64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -84,9 +87,6 @@ __device__ inline float root(float x) { return sqrtf(x); }
 __device__ inline double root(double x) { return sqrt(x); }
 
 #endif
-
-// What is accessed before it and what after it is never joined into one access.
-__device__ inline void apart() { asm volatile("" ::: "memory"); }
 
 // Element types, as they lie in memory. Arithmetic is in float, or in double where there are doubles.
 
