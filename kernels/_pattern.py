@@ -38,6 +38,7 @@ class Stream:
     dtype: str = WORKING
     reads: bool = False
     writes: bool = False
+    least: float = -1.0  # of the values that it begins with, of which the largest is 1
 
     @property
     def itemsize(self) -> int:
@@ -52,8 +53,8 @@ def writes(name: str, dtype: str = WORKING) -> Stream:
     return Stream(name, dtype, writes=True)
 
 
-def updates(name: str, dtype: str = WORKING) -> Stream:
-    return Stream(name, dtype, reads=True, writes=True)
+def updates(name: str, dtype: str = WORKING, least: float = -1.0) -> Stream:
+    return Stream(name, dtype, reads=True, writes=True, least=least)
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,12 @@ class Pattern:
         return list(dict.fromkeys(name for name, _ in self.assignments if name not in known))
 
     @property
+    def copied(self) -> dict[str, str]:
+        """Streams that end as another one is, rounded to their own type: a working weight and its master."""
+        written = {stream.name for stream in self.streams if stream.writes}
+        return {left: right for left, right in self.assignments if {left, right} <= written}
+
+    @property
     def moves(self) -> bool:
         """Whether the rule only moves elements of one type: bits are copied, and no arithmetic is done."""
         plain = all(_NAME.fullmatch(right) and right not in self.constants for _, right in self.assignments)
@@ -127,6 +134,22 @@ class Pattern:
     def widest(self) -> int:
         """Bytes of the largest element type."""
         return max(stream.itemsize for stream in self.streams)
+
+    def ceiling(self) -> Pattern:
+        """Return the same streams moved with next to no arithmetic: what its byte mix can reach, as a copy of it.
+
+        Each stream that is read is used, and each that is written gets a value that the compiler cannot foresee.
+        """
+        first = next((stream for stream in self.streams if stream.reads and not stream.writes), None)
+        rule = []
+        for stream in self.streams:
+            if stream.writes:
+                others = [first.name] if first and not stream.reads else []
+                others = [one.name for one in self.streams if one.reads and not one.writes] if not rule else others
+                terms = [f"one * {stream.name}"] * stream.reads + others
+                rule.append(f"{stream.name} = {' + '.join(terms) or 'one'}")
+        constants = {"one": 1.0} if any("one" in line for line in rule) else {}
+        return replace(self, rule=tuple(rule), constants=constants)
 
     def baseline(self) -> Access:
         """Return the best case: flat, aligned, and 16 bytes a lane of the widest stream."""

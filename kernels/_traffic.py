@@ -8,11 +8,11 @@ every line that it stores to (read for ownership), unless the store streams past
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from commbench.kernels._pattern import Place, Problem
+from commbench.kernels._pattern import GUARD, Place, Problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,31 +33,88 @@ class Memory:
 NVIDIA = Memory(32, 32, 128)
 # CDNA: a wave of 64 lanes; requests of the fabric are of 64 B and lines of 128 B (rocprofiler-compute's documentation).
 AMD = Memory(64, 64, 128)
-# x86-64: lines of 64 B, and stores own theirs; a vector register of AVX-512 makes the request: 16 lanes of 4 B.
-CPU = Memory(16, 64, 64, owns=True)
+# x86-64: lines of 64 B, and stores own theirs. For requests: 64 neighbouring elements, a line of the smallest type, are
+# taken to find the lines of one another in the nearest cache, and others not.
+CPU = Memory(64, 64, 64, owns=True)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one launch: useful ones, and those moved as far as `unique` and as `requests` have it."""
+    """Bytes of one launch: useful ones, and those moved as far as `unique` and as `requests` have it.
+
+    The counts of sectors are beside them, for each arena and direction: {("p", "read"): (unique, requests), ...}.
+    """
 
     useful: int
     unique: int
     requests: int
+    sectors: dict[tuple[str, str], tuple[int, int]]
+
+
+def traffic(problem: Problem, memory: Memory) -> Traffic:
+    """Return the traffic of one launch, exactly, by enumerating the addresses of all its elements.
+
+    A read-modify-write of a sector that is written in part, or owned before it is written, counts as a read more,
+    unless the launch reads that sector anyway (among requests: every time).
+    """
+    import numpy as np
+
+    numbers = _requests(problem, memory.lanes)
+    reads: dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64], int]]] = {}
+    writes: dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64], int]]] = {}
+    for place in _accesses(problem):
+        entry = (addresses(problem, place), numbers, place.itemsize)
+        for kind, into in (("read", reads), ("write", writes)):
+            if place.reads if kind == "read" else place.writes:
+                into.setdefault(place.arena, []).append(entry)
+    if problem.access.index:
+        listed = GUARD + 4 * np.arange(problem.count, dtype=np.int64)
+        reads["index"] = [(listed, numbers, 4)]
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    unique = requests = 0
+    for arena in {**reads, **writes}:
+        read, read_requests = _sectors(reads.get(arena, []), memory.sector)
+        wrote, write_requests = _sectors(writes.get(arena, []), memory.sector)
+        if arena in reads:
+            found[arena, "read"] = (len(read), read_requests)
+        if arena in writes:
+            found[arena, "write"] = (len(wrote), write_requests)
+            streamed = memory.owns and problem.access.hint == "streaming"
+            first, first_requests = _read_first(writes[arena], wrote, memory, streamed)
+            if arena in reads:  # in place: the sector is there already
+                first, first_requests = np.setdiff1d(first, read), 0
+            unique += len(first) * memory.sector
+            requests += first_requests * memory.sector
+        unique += (len(read) + len(wrote)) * memory.sector
+        requests += (read_requests + write_requests) * memory.sector
+    return Traffic(problem.nbytes, unique, requests, found)
+
+
+def _accesses(problem: Problem) -> list[Place]:
+    """Return what is moved by an instruction of its own: each stream, or each struct as a whole."""
+    places = list(problem.places)
+    if problem.access.layout != "whole":
+        return places
+    struct = problem.fields[1]
+    wholes: list[Place] = []
+    for arena in dict.fromkeys(place.arena for place in places):
+        mine = [place for place in places if place.arena == arena]
+        offset = GUARD + problem.access.offset * struct
+        both = any(place.writes for place in mine), any(place.reads for place in mine)
+        wholes.append(Whole(mine[0].stream, arena, offset, struct, False, *both))
+    return wholes
+
+
+class Whole(Place):
+    """A struct, as what one lane moves."""
 
     @property
-    def least(self) -> float:
-        """The share of useful bytes among the moved ones, where caches join nothing."""
-        return self.useful / self.requests
-
-    @property
-    def most(self) -> float:
-        """The same, where caches join all."""
-        return self.useful / self.unique
+    def itemsize(self) -> int:
+        return self.pitch
 
 
 def addresses(problem: Problem, place: Place) -> NDArray[np.int64]:
-    """Return the byte address of each element of a launch in its arena, whose start is aligned to a page; (count,)."""
+    """Return the byte address of each element of a launch in its arena, which begins at a page; shape (count,)."""
     import numpy as np
 
     index = problem.index
@@ -65,15 +122,56 @@ def addresses(problem: Problem, place: Place) -> NDArray[np.int64]:
     return place.offset + place.pitch * places
 
 
-def sectors(first: NDArray[np.int64], width: int, granule: int, lanes: int) -> tuple[int, int]:
-    """Return how many granules a launch touches once, and how many its requests ask for together.
+def _requests(problem: Problem, lanes: int) -> NDArray[np.int64]:
+    """Return the number of the request that each element of a launch belongs to; shape (count,).
 
-    `first` are the addresses of `width` bytes each in the order of lanes; `lanes` of them make a request.
+    Lanes are neighbours, each with `vector` elements; what is left at the end of a tensor goes one element a lane.
     """
     import numpy as np
 
-    low, high = first // granule, (first + width - 1) // granule
-    both = np.stack([low, high], axis=1)  # no access is wider than a granule, and so none touches three
-    requests = np.arange(len(first)) // lanes
-    wanted = np.unique(np.stack([np.repeat(requests, 2), both.ravel()]), axis=1).shape[1]
-    return len(np.unique(both)), int(wanted)
+    vector, parts, begin = problem.access.vector, [], 0
+    for size in problem.tensors:
+        body = size // vector * vector
+        number = np.arange(size, dtype=np.int64) // (lanes * vector)
+        number[body:] = -(-body // (lanes * vector)) + np.arange(size - body) // lanes
+        parts.append(begin + number)
+        begin += int(number[-1]) + 1
+    return np.concatenate(parts)
+
+
+def _sectors(
+    entries: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], sector: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return the sectors that accesses touch, each once, and how many their requests ask for together."""
+    import numpy as np
+
+    touched, asked = [np.zeros(0, dtype=np.int64)], 0
+    for first, requests, width in entries:
+        both = np.concatenate([first // sector, (first + width - 1) // sector])  # nothing is wider than a sector
+        pairs = np.concatenate([requests, requests]) * (1 << 40) + both
+        asked += len(np.unique(pairs))
+        touched.append(np.unique(both))
+    return np.unique(np.concatenate(touched)), asked
+
+
+def _read_first(
+    entries: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]],
+    wrote: NDArray[np.int64],
+    memory: Memory,
+    streamed: bool,
+) -> tuple[NDArray[np.int64], int]:
+    """Return the written sectors that are read first, and how many times requests want that."""
+    import numpy as np
+
+    if memory.owns and not streamed:
+        return wrote, _sectors(entries, memory.sector)[1]
+    filled = np.zeros(len(wrote), dtype=np.int64)
+    partly = 0
+    for first, requests, width in entries:
+        _, once = np.unique(first, return_index=True)
+        begins = first[once]
+        for byte in (np.arange(width) if width > 1 else [0]):  # a value may straddle two sectors
+            np.add.at(filled, np.searchsorted(wrote, (begins + byte) // memory.sector), 1)
+        pairs, held = np.unique(requests * (1 << 40) + first // memory.sector, return_counts=True)
+        partly += int(np.count_nonzero(held * width < memory.sector))
+    return wrote[filled < memory.sector], partly

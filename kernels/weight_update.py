@@ -28,14 +28,14 @@ ADAMW = ("p = keep * p", *ADAM)
 DECAYING = {**CONSTANTS, "keep": 1 - RATE * 1e-2}  # weight decay 0.01, PyTorch's default
 MIXED = (
     *(writes("w"), reads("g")),
-    *(updates("p", "float32"), updates("m", "float32"), updates("v", "float32")),
+    *(updates("p", "float32"), updates("m", "float32"), updates("v", "float32", least=0.1)),
 )
 HALF = ("float16", "bfloat16")
 
 
 def uniform(dtype: str) -> tuple[Stream, ...]:
     """Return the streams of an update whose state is all of one type: there is no weight beside the master."""
-    return (reads("g", dtype), updates("p", dtype), updates("m", dtype), updates("v", dtype))
+    return (reads("g", dtype), updates("p", dtype), updates("m", dtype), updates("v", dtype, least=0.1))
 
 
 PATTERNS = (
