@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterable
 from math import gcd
@@ -20,8 +19,9 @@ SHARED = Path(__file__).with_name("_memory.hpp")
 def source(problem: Problem, threads: int) -> str:
     """Return the source of a problem for blocks of `threads`, a power of two; elements lie as `problem.places` says.
 
-    Kernel `update` takes the arenas in the order of `problem.arenas`, the first element and their number, and, where
-    the pattern sums, an array of float64 for the sum of each block.
+    Kernel `update` takes the arenas in the order of `problem.arenas`, the first element and their number, where the
+    pattern sums an array of float64 for the sum of each block, and the constants, in the type of the arithmetic. These
+    are no literals: compilers leave out what multiplies by one and stores what was there.
     """
     return shared(threads) + kernel(problem, "update")
 
@@ -39,10 +39,6 @@ def kernel(problem: Problem, name: str) -> str:
 def _rule(pattern: Pattern) -> str:
     """Return a function that is the update rule, on one element of every stream."""
 
-    def number(value: float) -> str:
-        # In hexadecimal, which rounds nothing.
-        return f"{ctypes.c_float(value).value.hex()}f" if pattern.compute == "float32" else value.hex()
-
     written = {stream.name for stream in pattern.streams if stream.writes}
     parameters = [
         f"{_register(pattern, stream.name)} {'&' if stream.name in written else ''}{stream.name}"
@@ -50,11 +46,16 @@ def _rule(pattern: Pattern) -> str:
     ]
     if pattern.sums:
         parameters.append("double &sum_")
-    lines = [f"const {_arithmetic(pattern)} {name} = {number(value)};" for name, value in pattern.constants.items()]
-    lines += [f"{_register(pattern, name)} {name};" for name in pattern.values]
+    parameters += _constants(pattern)
+    lines = [f"{_register(pattern, name)} {name};" for name in pattern.values]
     lines += [f"{left} = {_SQRT.sub('root', right)};" for left, right in pattern.assignments]
     lines += [f"sum_ += {pattern.sums};"] if pattern.sums else []
     return _function(f"__device__ inline void rule({', '.join(parameters)})", lines)
+
+
+def _constants(pattern: Pattern) -> list[str]:
+    """Return the constants as parameters."""
+    return [f"{_arithmetic(pattern)} {name}" for name in pattern.constants]
 
 
 def _arithmetic(pattern: Pattern) -> str:
@@ -97,17 +98,17 @@ def _step(problem: Problem) -> str:
         held = f"all.value.{stream.name}" if whole else f"in_{stream.name}.value.element[k]"
         value = held if pattern.moves else f"widen({held})"
         apply.append(f"{_register(pattern, stream.name)} {stream.name}{f' = {value}' if stream.reads else ''};")
-    names = [stream.name for stream in pattern.streams] + (["sum_"] if pattern.sums else [])
+    names = [*(stream.name for stream in pattern.streams), *(["sum_"] if pattern.sums else []), *pattern.constants]
     apply.append(f"rule({', '.join(names)});")
     for stream in pattern.streams:
         held = f"all.value.{stream.name}" if whole else f"out_{stream.name}.value.element[k]"
         if stream.writes:
             apply.append(f"{held} = {stream.name};" if pattern.moves else f"narrow({stream.name}, {held});")
-    total = "double &sum_" if pattern.sums else ""
+    parameters = (["double &sum_"] if pattern.sums else []) + _constants(pattern)
     functions = [
         _function(f"__device__ void load({arenas}, int64 i)", load),
         _function(
-            f"__device__ void apply({total})",
+            f"__device__ void apply({', '.join(parameters)})",
             ["#pragma unroll", "for (int k = 0; k < N; k++) {", *(f"    {line}" for line in apply), "}"],
         ),
         _function(f"__device__ void store({arenas}, int64 i)", store),
@@ -123,7 +124,7 @@ def _walk(problem: Problem, name: str) -> str:
     walk = problem.access
     sums = bool(problem.pattern.sums)
     arenas = ", ".join(problem.arenas)
-    total = "sum_" if sums else ""
+    values = ", ".join((["sum_"] if sums else []) + list(problem.pattern.constants))
     go = f"const int64 width = {walk.items} * THREADS;"
     one_pass = "{"
     grid_stride = "for (; begin < vectors; begin += blocks() * width) {"
@@ -144,7 +145,7 @@ const int64 vectors = count / {walk.vector};
     for (int item = 0; item < {walk.items}; item++) {{
         const int64 vector = begin + item * THREADS + thread();
         if (vector < vectors) {{
-            step[item].apply({total});
+            step[item].apply({values});
             step[item].store({arenas}, first + vector * {walk.vector});
         }}
     }}
@@ -158,7 +159,7 @@ if (block() == 0 && thread() < alone) {{
     const int64 i = first + vectors * {walk.vector} + thread();
     Step<1> step;
     step.load({arenas}, i);
-    step.apply({total});
+    step.apply({values});
     step.store({arenas}, i);
 }}
 """
@@ -168,8 +169,10 @@ sum_ = over_block(sum_);
 if (thread() == 0)
     partial[block()] = sum_;
 """
-    parameters = f"{_parameters(problem)}, int64 first, int64 count{', double *__restrict__ partial' if sums else ''}"
-    return _function(f'extern "C" __global__ BOUNDS void {name}({parameters})', body.strip().splitlines())
+    parameters = [_parameters(problem), "int64 first", "int64 count"]
+    parameters += ["double *__restrict__ partial"] if sums else []
+    parameters += _constants(problem.pattern)
+    return _function(f'extern "C" __global__ BOUNDS void {name}({", ".join(parameters)})', body.strip().splitlines())
 
 
 def _parameters(problem: Problem) -> str:

@@ -49,8 +49,7 @@ class Backend(_gpu.Gpu):
             raise UsageError(reason or f"device {ordinal} of this node is asked for, and there are {there}: 0 to {there - 1}")
         self._cupy = cupy
         self._device = CupyDevice(ordinal)
-        # Kernels are launched on the current stream.
-        cupy.cuda.ExternalStream(self._device.stream).use()
+        self._device.use_stream()  # kernels are launched on the current one
         self._hip = device == "rocm"
         self._properties: dict[str, Any] = runtime.getDeviceProperties(ordinal)
         identity = self._device.identity
@@ -94,16 +93,16 @@ class Backend(_gpu.Gpu):
         def enqueue(kernel: Any, blocks: int, *arguments: Any, shared: int = 0) -> None:
             calls.append(lambda: kernel((blocks,), (threads,), arguments, shared_mem=shared))
 
-        if not problem.pattern.sums:
-            for part in parts:
-                enqueue(update, part.blocks, *memory, np.int64(part.first), np.int64(part.count), shared=extra)
-        else:
-            partial = self.allocate(8 * sum(part.blocks for part in parts))
-            slot = 0
-            for part in parts:
-                where = partial[8 * slot :]
-                enqueue(update, part.blocks, *memory, np.int64(part.first), np.int64(part.count), where, shared=extra)
-                slot += part.blocks
+        real = np.dtype(problem.pattern.compute).type
+        constants = [real(value) for value in problem.pattern.constants.values()]
+        partial = self.allocate(8 * sum(part.blocks for part in parts)) if problem.pattern.sums else None
+        slot = 0
+        for part in parts:
+            sums = [] if partial is None else [partial[8 * slot :]]
+            arguments = (*memory, np.int64(part.first), np.int64(part.count), *sums, *constants)
+            enqueue(update, part.blocks, *arguments, shared=extra)
+            slot += part.blocks
+        if partial is not None:
             enqueue(total, 1, partial, np.int64(slot), arenas["sum"])
 
         def launch() -> None:

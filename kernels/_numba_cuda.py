@@ -97,13 +97,14 @@ class Backend(_gpu.Gpu):
         parts = _gpu.launches(problem, threads)
         blocks = sum(part.blocks for part in parts)
         partial = self.allocate(8 * blocks).view(np.float64) if problem.pattern.sums else None
+        real = np.dtype(problem.pattern.compute).type
+        constants = [real(value) for value in problem.pattern.constants.values()]
         calls, slot = [], 0
         for part in parts:
-            arguments = [np.int64(part.first), np.int64(part.count), *memory]
-            if partial is not None:
-                arguments.append(partial[slot : slot + part.blocks])
-                slot += part.blocks
+            sums = [] if partial is None else [partial[slot : slot + part.blocks]]
+            arguments = [np.int64(part.first), np.int64(part.count), *memory, *sums, *constants]
             calls.append((update[part.blocks, threads, self._stream], arguments))
+            slot += part.blocks
         if partial is not None:
             calls.append((total[1, threads, self._stream], [partial, arenas["sum"][:8].view(np.float64)]))
 
@@ -158,11 +159,7 @@ def build(
     function: Callable[[Any], Any],
 ) -> tuple[Any, Any]:
     """Return the kernels of a problem: its source, given what it calls, and how a kernel and a function are made."""
-    import numpy as np
-
-    real = np.dtype(problem.pattern.compute).type
-    constants = {name: real(value) for name, value in problem.pattern.constants.items()}
-    names = _compiled(source(problem, threads), {**space, **constants})
+    names = _compiled(source(problem, threads), space)
     names["rule"] = function(names["rule"])  # `update` looks it up when it is compiled
     return kernel(names["update"]), kernel(names["total"])
 
@@ -240,8 +237,9 @@ _OVER_BLOCK = """\
 def source(problem: Problem, threads: int) -> str:
     """Return `rule`, `update` and `total` in Python, for blocks of `threads`, a power of two.
 
-    `update` takes the first element, their number, the arrays of `views`, and, where the pattern sums, an array of
-    float64 for the sum of each block; `total` adds that up.
+    `update` takes the first element, their number, the arrays of `views`, where the pattern sums an array of float64
+    for the sum of each block, and the constants; `total` adds the sums up. A constant is no literal: compilers leave out
+    what multiplies by one and stores what was there.
     """
     over_block = _OVER_BLOCK.format(threads=threads)
     return "\n".join((_rule(problem.pattern), _update(problem, threads), _TOTAL.format(threads=threads, over_block=over_block)))
@@ -252,7 +250,7 @@ def _rule(pattern: Pattern) -> str:
     results = [stream.name for stream in pattern.streams if stream.writes]
     if pattern.sums:
         results = [f"float64({pattern.sums})"]
-    given = [stream.name for stream in pattern.streams if stream.reads]
+    given = [*(stream.name for stream in pattern.streams if stream.reads), *pattern.constants]
     return _function(f"rule({', '.join(given)})", [*lines, f"return {', '.join(results)}"])
 
 
@@ -282,7 +280,7 @@ def _update(problem: Problem, threads: int) -> str:
         arrays.append("partial")
         lines += [line[4:] for line in _OVER_BLOCK.format(threads=threads).splitlines()]
         lines += ["if lane == 0:", "    partial[block] = part[0]"]
-    return _function(f"update(first, count, {', '.join(arrays)})", lines)
+    return _function(f"update(first, count, {', '.join([*arrays, *pattern.constants])})", lines)
 
 
 def _array(place: Place) -> str:
@@ -313,7 +311,7 @@ def _apply(problem: Problem, item: int | str, vector: int) -> list[str]:
     for k in range(vector):
         bits = {stream.name: f"{stream.name}{item}_{k}" for stream in pattern.streams}
         values = [bits[one.name] if pattern.moves else f"widen_{one.dtype}({bits[one.name]})" for one in given]
-        call = f"rule({', '.join(values)})"
+        call = f"rule({', '.join([*values, *pattern.constants])})"
         if pattern.sums:
             lines.append(f"mine += {call}")
             continue
@@ -440,7 +438,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
         """Return the LLVM type of an access, its bytes, its PTX type, and the registers of its parts."""
         bits = array_type.dtype.bitwidth
         nbytes = n * bits // 8
-        part = min(4, nbytes) if n > 1 else bits // 8
+        part = max(bits // 8, min(4, nbytes))
         parts = nbytes // part
         kind = ir.VectorType(ir.IntType(8 * part), parts) if parts > 1 else ir.IntType(8 * part)
         ptx = f"{f'v{parts}.' if parts > 1 else ''}b{8 * part}"
@@ -454,8 +452,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
 
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 kind, nbytes, ptx, register = vector(array, n)
-                at = pointer(context, builder, array, args[0], _as_int64(context, builder, signature, args, 1))
-                at = builder.bitcast(at, kind.as_pointer())
+                at = builder.bitcast(pointer(context, builder, array, args[0], args[1]), kind.as_pointer())
                 if streaming:
                     word = _load_streaming(ir, builder, at, kind, ptx, register)
                 else:
@@ -544,12 +541,6 @@ def primitives(streaming: bool) -> dict[str, Any]:
         "high": one(types.uint32, types.uint16, upper),
         "pair": pair,
     }
-
-
-def _as_int64(context: Any, builder: Any, signature: Any, args: Any, k: int) -> Any:
-    from numba.cuda import types
-
-    return context.cast(builder, args[k], signature.args[k], types.int64)
 
 
 def _load_streaming(ir: Any, builder: Any, at: Any, kind: Any, ptx: str, register: str) -> Any:
