@@ -9,7 +9,8 @@ every line that it stores to (read for ownership), unless the store streams past
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 from typing import TYPE_CHECKING
 
 from commbench.kernels._pattern import GUARD, Place, Problem
@@ -17,6 +18,8 @@ from commbench.kernels._pattern import GUARD, Place, Problem
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+WORD = 16  # bytes that a lane of a GPU moves by one instruction at most
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,12 @@ def traffic(problem: Problem, memory: Memory) -> Traffic:
     """
     import numpy as np
 
-    numbers = _requests(problem, memory.lanes)
+    numbers, nth = _requests(problem, memory.lanes)
     reads: dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64], int]]] = {}
     writes: dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64], int]]] = {}
-    for place in _accesses(problem):
-        entry = (addresses(problem, place), numbers, place.itemsize)
+    for place, width in _accesses(problem, memory):
+        words = -(-problem.access.vector * width // WORD)  # instructions that move a lane's neighbouring elements
+        entry = (addresses(problem, place), numbers * words + nth * width // WORD, width)
         for kind, into in (("read", reads), ("write", writes)):
             if place.reads if kind == "read" else place.writes:
                 into.setdefault(place.arena, []).append(entry)
@@ -90,27 +94,21 @@ def traffic(problem: Problem, memory: Memory) -> Traffic:
     return Traffic(problem.nbytes, unique, requests, found)
 
 
-def _accesses(problem: Problem) -> list[Place]:
-    """Return what is moved by an instruction of its own: each stream, or each struct as a whole."""
-    places = list(problem.places)
+def _accesses(problem: Problem, memory: Memory) -> list[tuple[Place, int]]:
+    """Return what instructions of their own move of each element, and its bytes: streams, or the words of structs."""
+    places = problem.places
     if problem.access.layout != "whole":
-        return places
+        return [(place, place.itemsize) for place in places]
     struct = problem.fields[1]
-    wholes: list[Place] = []
+    word = struct if memory.owns else gcd(struct, WORD)
+    found = []
     for arena in dict.fromkeys(place.arena for place in places):
         mine = [place for place in places if place.arena == arena]
-        offset = GUARD + problem.access.offset * struct
-        both = any(place.writes for place in mine), any(place.reads for place in mine)
-        wholes.append(Whole(mine[0].stream, arena, offset, struct, False, *both))
-    return wholes
-
-
-class Whole(Place):
-    """A struct, as what one lane moves."""
-
-    @property
-    def itemsize(self) -> int:
-        return self.pitch
+        both = {"reads": any(place.reads for place in mine), "writes": any(place.writes for place in mine)}
+        for start in range(0, struct, word):
+            offset = GUARD + problem.access.offset * struct + start
+            found.append((replace(mine[0], offset=offset, indexed=False, **both), word))
+    return found
 
 
 def addresses(problem: Problem, place: Place) -> NDArray[np.int64]:
@@ -122,21 +120,22 @@ def addresses(problem: Problem, place: Place) -> NDArray[np.int64]:
     return place.offset + place.pitch * places
 
 
-def _requests(problem: Problem, lanes: int) -> NDArray[np.int64]:
-    """Return the number of the request that each element of a launch belongs to; shape (count,).
+def _requests(problem: Problem, lanes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the request that each element of a launch belongs to, and its place among its lane's; both (count,).
 
     Lanes are neighbours, each with `vector` elements; what is left at the end of a tensor goes one element a lane.
     """
     import numpy as np
 
-    vector, parts, begin = problem.access.vector, [], 0
+    vector, parts, places, begin = problem.access.vector, [], [], 0
     for size in problem.tensors:
         body = size // vector * vector
         number = np.arange(size, dtype=np.int64) // (lanes * vector)
         number[body:] = -(-body // (lanes * vector)) + np.arange(size - body) // lanes
         parts.append(begin + number)
+        places.append(np.where(np.arange(size) < body, np.arange(size) % vector, 0))
         begin += int(number[-1]) + 1
-    return np.concatenate(parts)
+    return np.concatenate(parts), np.concatenate(places)
 
 
 def _sectors(
