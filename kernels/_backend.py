@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
-from commbench.kernels._pattern import Problem
+from commbench.kernels._pattern import Access, Pattern, Problem
 from commbench.kernels._traffic import Memory
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Backend(ABC):
 
     name: str
     facts: Facts
-    factors: frozenset[str]  # the fields of Access that it can vary
+    factors: frozenset[str]  # the fields of Access that it can vary, and "whole" where it moves structs as a whole
 
     @staticmethod
     @abstractmethod
@@ -51,6 +51,13 @@ class Backend(ABC):
     @abstractmethod
     def __init__(self, device: str, ordinal: int) -> None:
         """Take device number `ordinal` of this node; raise UsageError where there are fewer."""
+
+    def share(self, ranks: int, cores: int) -> None:  # noqa: B027 (a GPU is one rank's)
+        """Take into account that `ranks` of this node have this device, of `cores` cores together."""
+
+    def baseline(self, pattern: Pattern) -> Access:
+        """Return the walk that is the best case on this device."""
+        return pattern.baseline()
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Any:
@@ -79,7 +86,7 @@ class Backend(ABC):
         """Return what the device tells of itself now: clock_mhz, memory_clock_mhz, temperature_c, power_w."""
         return {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most have nothing to do)
         """Let the device go."""
 
 

@@ -126,17 +126,18 @@ class Level:
     predicted_high: float | None = 1.0
 
 
-def levels(pattern: Pattern, base: Access, memory: Memory, offered: Iterable[str], asked: Iterable[str]) -> list[Level]:
-    """Return the levels of the factors `asked` for that a device has, which varies the fields `offered` of Access.
+def levels(pattern: Pattern, base: Access, memory: Memory, offers: Iterable[str], asked: Iterable[str]) -> list[Level]:
+    """Return the levels of the factors `asked` for that a device has, which varies what it `offers` (Backend.factors).
 
     Predictions are relative to the baseline on the same memory: the ratio of bytes moved for each useful byte.
     """
-    may = {*offered, "vector"}
+    may = set(offers)
     found = []
     for name in asked:
         factor = FACTORS[name]
         for level, access in factor.levels(pattern, base):
-            if access.differs(base).keys() <= may:
+            new = access.differs(base).keys() | ({"whole"} if access.layout == "whole" else set())
+            if new <= may:
                 low, high = predict(pattern, base, access, memory) if factor.by_traffic else (None, None)
                 found.append(Level(name, level, access, low, high))
     return found

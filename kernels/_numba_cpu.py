@@ -9,6 +9,7 @@ import linecache
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -44,14 +45,13 @@ class Backend(_backend.Backend):
         missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
         return f"{' and '.join(missing)} is not installed: pip install {_EXTRA}" if missing else ""
 
-    def __init__(self, device: str, ordinal: int, share: int = 1) -> None:
-        """Take this process's cores, or its part of them where `share` ranks have the same ones."""
+    def __init__(self, device: str, ordinal: int) -> None:
+        """Take this process's cores: there is one CPU, whatever its number."""
         import numba
 
         self._numba = numba
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-        self.threads = max(1, min(len(cores) // share, int(numba.config.NUMBA_NUM_THREADS)))
-        numba.set_num_threads(self.threads)
+        self._cores = cores
         free = memory_available()
         self.facts = Facts(
             name=_model(),
@@ -60,8 +60,15 @@ class Backend(_backend.Backend):
             cache=last_level_cache(),
             free=(1 << 62) if free is None else free,
             dtypes=frozenset({"float16", "bfloat16", "float32", "float64"}),
-            identity=f"{self.threads} thread{'s' * (self.threads > 1)} on cores {format_ranges(cores)}",
         )
+        self.share(1, len(cores))
+
+    def share(self, ranks: int, cores: int) -> None:
+        """Take this rank's part of the node's cores and of its memory."""
+        self.threads = max(1, min(cores // ranks, len(self._cores), int(self._numba.config.NUMBA_NUM_THREADS)))
+        plural = "s" * (self.threads > 1)
+        identity = f"{self.threads} thread{plural} on cores {format_ranges(self._cores)}"
+        self.facts = replace(self.facts, identity=identity, free=self.facts.free // ranks)
 
     def baseline(self, pattern: Pattern) -> Access:
         """Return the best case: stores go past the cache where nothing was read from their line before."""

@@ -53,6 +53,16 @@ class Traffic:
     requests: int
     sectors: dict[tuple[str, str], tuple[int, int]]
 
+    @property
+    def least(self) -> float:
+        """The share of useful bytes among the moved ones, where caches join nothing."""
+        return self.useful / self.requests
+
+    @property
+    def most(self) -> float:
+        """The same, where caches join all."""
+        return self.useful / self.unique
+
 
 def traffic(problem: Problem, memory: Memory) -> Traffic:
     """Return the traffic of one launch, exactly, by enumerating the addresses of all its elements.
