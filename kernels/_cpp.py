@@ -82,17 +82,15 @@ def _step(problem: Problem) -> str:
         load += [f"all.load_from({address});"] if pattern.bytes_read else []
         store += [f"all.store_to({address});"] if pattern.bytes_written else []
     else:
-        # Neighbouring fields of a struct are to be moved one by one, and compilers would join them.
-        apart = ["apart();"] if problem.access.layout == "aos" else []
         for place in problem.places:
             name, at = place.stream.name, "at" if place.indexed else "i"
             address = f"{place.arena} + {place.offset} + {place.pitch} * {at}"
             if place.reads:
                 members.append(f"Run<{place.stream.dtype}, N, {streaming}> in_{name};")
-                load += [f"in_{name}.load_from({address});", *apart]
+                load.append(f"in_{name}.load_from({address});")
             if place.writes:
                 members.append(f"Run<{place.stream.dtype}, N, {streaming}> out_{name};")
-                store += [f"out_{name}.store_to({address});", *apart]
+                store.append(f"out_{name}.store_to({address});")
     apply = []
     for stream in pattern.streams:
         held = f"all.value.{stream.name}" if whole else f"in_{stream.name}.value.element[k]"

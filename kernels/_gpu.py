@@ -88,7 +88,7 @@ def _sheet(name: str) -> str:
 class Gpu(_backend.Backend):
     """A GPU, by whatever library: subclasses give memory, events, a gate and kernels."""
 
-    factors = frozenset(field.name for field in fields(Access))
+    factors = frozenset({field.name for field in fields(Access)} - {"threads"} | {"whole"})  # threads are CPUs'
 
     @abstractmethod
     def event(self) -> Any:

@@ -25,6 +25,8 @@ __device__ inline void together() {
 }
 // What is accessed before it and what after it is not joined into one access; costs no instruction.
 __device__ inline void apart() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "singlethread"); }
+// All bits of a word are wanted, even where some are overwritten: a compiler would load fewer.
+template <typename W> __device__ inline void keep(W &word) { asm volatile("" : "+v"(word)); }
 __device__ inline int64 nanoseconds() { return 10 * (int64)__builtin_amdgcn_s_memrealtime(); } // counts at 100 MHz
 
 // STREAMING: past the caches.
@@ -57,6 +59,10 @@ __device__ inline int64 block() { return blockIdx.x; }
 __device__ inline int64 blocks() { return gridDim.x; }
 __device__ inline void together() { __syncthreads(); }
 __device__ inline void apart() { asm volatile("" ::: "memory"); }
+__device__ inline void keep(unsigned short &word) { asm volatile("" : "+h"(word)); }
+__device__ inline void keep(unsigned &word) { asm volatile("" : "+r"(word)); }
+__device__ inline void keep(uint2 &word) { keep(word.x), keep(word.y); }
+__device__ inline void keep(uint4 &word) { keep(word.x), keep(word.y), keep(word.z), keep(word.w); }
 __device__ inline int64 nanoseconds() {
     int64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -138,13 +144,18 @@ template <typename T, int BYTES, bool STREAMING> union Moved {
 
     __device__ void load_from(const char *at) {
 #pragma unroll
-        for (int k = 0; k < int(sizeof(T) / BYTES); k++)
+        for (int k = 0; k < int(sizeof(T) / BYTES); k++) {
             word[k] = load<STREAMING>((const word_type *)at + k);
+            keep(word[k]);
+            apart();
+        }
     }
     __device__ void store_to(char *at) const {
 #pragma unroll
-        for (int k = 0; k < int(sizeof(T) / BYTES); k++)
+        for (int k = 0; k < int(sizeof(T) / BYTES); k++) {
             store<STREAMING>((word_type *)at + k, word[k]);
+            apart();
+        }
     }
 };
 

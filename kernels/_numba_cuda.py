@@ -184,7 +184,7 @@ def views(problem: Problem, arenas: Mapping[str, Any]) -> list[Any]:
     if problem.access.index:
         found.append(arenas["index"][GUARD : GUARD + 4 * problem.count].view(np.uint32))
     if problem.access.layout == "whole":
-        size = problem.pattern.widest
+        size = _wide(problem)
         start, struct = _structs(problem), problem.fields[1]
         found.append(arenas["structs"][start : start + struct * problem.count].view(f"uint{8 * size}"))
         return found
@@ -337,13 +337,14 @@ def _words(vector: int, itemsize: int) -> list[tuple[int, int]]:
 
 
 def _load_whole(problem: Problem, item: int | str) -> list[str]:
-    """Return the lines that load a struct, and take its fields out of words of the widest type."""
+    """Return the lines that load a struct, and take its fields out of its words."""
     offsets, size = problem.fields
-    wide = problem.pattern.widest
+    wide = _wide(problem)
     lines = []
     for start, n in _struct_words(problem):
         words = [f"word{item}_{k}" for k in range(start, start + n)]
         lines.append(f"{', '.join(words)} = load{n}(structs, i{item} * {size // wide} + {start})")
+        lines += [f"{word} = kept({word})" for word in words] if wide == 4 else []
     for stream in problem.pattern.streams:
         if stream.reads:
             lines.append(f"{stream.name}{item}_0 = {_field(stream.itemsize, offsets[stream.name], wide, item)}")
@@ -360,7 +361,7 @@ def _field(itemsize: int, offset: int, wide: int, item: int | str) -> str:
 def _store_whole(problem: Problem, item: int | str) -> list[str]:
     """Return the lines that put the fields that were written into their words, and store all."""
     offsets, size = problem.fields
-    wide = problem.pattern.widest
+    wide = _wide(problem)
     lines = []
     for stream in problem.pattern.streams:
         if stream.writes:
@@ -377,9 +378,15 @@ def _store_whole(problem: Problem, item: int | str) -> list[str]:
     return lines
 
 
+def _wide(problem: Problem) -> int:
+    """Return the bytes of the words that structs are cut into: of the widest type, two halves together."""
+    widest = problem.pattern.widest
+    return 4 if widest == 2 and problem.fields[1] % 4 == 0 else widest
+
+
 def _struct_words(problem: Problem) -> list[tuple[int, int]]:
-    """Return by which accesses a struct is moved, in words of the widest type: the first one and the number of each."""
-    size, wide = problem.fields[1], problem.pattern.widest
+    """Return by which accesses a struct is moved, in words: the first one and the number of each."""
+    size, wide = problem.fields[1], _wide(problem)
     n = gcd(size, _WIDEST) // wide
     return [(start, n) for start in range(0, size // wide, n)]
 
@@ -402,6 +409,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
     load1, load2, load4, load8 (array, i): so many elements from i on, as bits, by one access; store1, ... likewise.
     widen_*, narrow_*: bits to a number and back, rounded to the nearest, ties to even.
     low, high, pair: the halves of a word of 32 bits, and such a word of two halves.
+    kept: the same word, of which the compiler no longer knows that it is in memory; else it stores what has changed.
     """
     import math
 
@@ -540,6 +548,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
         "low": one(types.uint32, types.uint16, lower),
         "high": one(types.uint32, types.uint16, upper),
         "pair": pair,
+        "kept": one(types.uint32, types.uint32, assembly("mov.b32 $0, $1;", "=r,r", word, word)),
     }
 
 

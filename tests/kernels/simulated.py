@@ -111,6 +111,7 @@ def space(log: Log) -> dict[str, Any]:
         **{f"store{n}": store(n) for n in (1, 2, 4, 8)},
         **{f"widen_{dtype}": widen(dtype) for dtype in types},
         **{f"narrow_{dtype}": narrow(dtype) for dtype in types},
+        "kept": lambda word: word,
         "low": lambda word: np.uint16(word & 0xFFFF),
         "high": lambda word: np.uint16(word >> 16),
         "pair": lambda low, high: np.uint32(int(low) | int(high) << 16),

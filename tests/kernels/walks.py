@@ -37,10 +37,9 @@ def problems(total: int) -> dict[str, Problem]:
     return found
 
 
-# Mixed types, one type, a struct of 12 bytes, two streams only, a sum.
+# Mixed types, a struct of 12 bytes, two streams only, a sum.
 VARIED = {
     "weight_update_adamw_float16",
-    "weight_update_adamw16_bfloat16",
     "sgd_momentum_mixed_bfloat16",
     "copy_float16",
     "read_float16",
@@ -57,6 +56,8 @@ def walks(pattern: Pattern) -> dict[str, Access]:
         # Not: the same kernel on less memory; CPUs; grids of thousands of blocks, instead of which two are enough.
         if not access.warm and not access.threads and not access.blocks
     }
+    for name in ("stride_4", "stride_16", "elements_4_vectors"):  # no other kernels than those beside them
+        del found[name]
     found["loop"] = replace(base, blocks=2)
     found["elements_of_a_loop"] = replace(base, items=2, blocks=2)
     return found
