@@ -19,7 +19,7 @@ from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
 
 FORMATS = ("table", "json", "csv")
-DEFAULT_ROUNDS, DEFAULT_BUDGET = 7, 120.0
+DEFAULT_ROUNDS, DEFAULT_BUDGET = 5, 120.0
 TYPES = ("float16", "bfloat16", "float32", "float64")
 
 EXAMPLES = """factors:
@@ -58,7 +58,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     every = name == "kernels"
     it = Parser(
         prog=f"commbench {name}",
-        description="Measure what memory bandwidth a kernel gets, and what each factor of its access pattern takes away.",
+        description="Measure what memory bandwidth a kernel gets, and what each factor of its walk takes away.",
         epilog=EXAMPLES.format(
             name=name,
             some="stride,misalignment",
@@ -72,7 +72,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     add("-d", "--dtype", metavar="TYPES", help="working types, by comma, or all (default float16)")
     waterfall = "all for weight_update, none for others" if every else "all"
     add("--factor", metavar="NAMES", help=f"factors, by comma, all or none (default {waterfall})")
-    add("--size", metavar="SIZE", help="bytes that a launch moves (default four times the last-level cache)")
+    add("--size", metavar="SIZE", help="bytes of all arrays together (default four times the last-level cache)")
     add(
         "--device",
         metavar="KIND",
@@ -158,7 +158,9 @@ def _names(text: str, flag: str, every: Sequence[str]) -> list[str]:
     names = [name.strip().lower() for name in text.split(",")]
     if not all(names):
         raise UsageError(f"{flag} is a list of names with commas between them, not {text!r}")
-    return {("all",): list(every), ("none",): []}.get(tuple(names), list(dict.fromkeys(names)))
+    if names in (["all"], ["none"]):
+        return list(every) if names == ["all"] else []
+    return list(dict.fromkeys(names))
 
 
 def main(patterns: Sequence[Pattern] = (), arguments: Sequence[str] | None = None) -> NoReturn:

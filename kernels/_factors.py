@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from commbench.errors import UsageError, unknown_name
+from commbench.errors import unknown_name
 from commbench.kernels._pattern import Access, Pattern, Problem
 from commbench.kernels._traffic import Memory, traffic
 
@@ -156,14 +156,3 @@ def find_factor(name: str) -> Factor:
     if name not in FACTORS:
         raise unknown_name("factor", name, FACTORS)
     return FACTORS[name]
-
-
-def check_dtype(pattern: Pattern, dtype: str, known: Iterable[str], device: str) -> Pattern:
-    """Return the pattern in `dtype`; raise UsageError where the device or the kernel has it not."""
-    if dtype not in known:
-        raise UsageError(f"{device} has no {dtype} that kernels can use: --dtype is among {', '.join(sorted(known))}")
-    if pattern.dtypes and dtype not in pattern.dtypes:
-        raise UsageError(f"{pattern.label} is defined for {', '.join(pattern.dtypes)}, not {dtype}")
-    return pattern.of(dtype)
-
-

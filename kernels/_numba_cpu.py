@@ -15,7 +15,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from commbench.errors import UsageError
 from commbench.kernels import _backend
 from commbench.kernels._backend import Facts
 from commbench.kernels._pattern import GUARD, Access, Pattern, Place, Problem
@@ -50,7 +49,9 @@ class Backend(_backend.Backend):
         import numba
 
         self._numba = numba
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+        cores = (
+            sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+        )
         self._cores = cores
         free = memory_available()
         self.facts = Facts(
@@ -142,7 +143,9 @@ def _view(arena: Any, place: Place, problem: Problem) -> Any:
     """Return the elements of a place as an array of their storage type, 16-bit numbers as uint16."""
     import numpy as np
 
-    storage = np.dtype(f"uint{8 * place.itemsize}") if place.itemsize == 2 else np.dtype(DTYPES[place.stream.dtype].storage)
+    storage = (
+        np.dtype(f"uint{8 * place.itemsize}") if place.itemsize == 2 else np.dtype(DTYPES[place.stream.dtype].storage)
+    )
     if problem.pattern.moves:
         storage = np.dtype(f"uint{8 * place.itemsize}")
     reached = problem.total if place.indexed else problem.count  # an index reaches all elements

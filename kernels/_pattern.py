@@ -141,7 +141,7 @@ class Pattern:
         Each stream that is read is used, and each that is written gets a value that the compiler cannot foresee.
         """
         first = next((stream for stream in self.streams if stream.reads and not stream.writes), None)
-        rule = []
+        rule: list[str] = []
         for stream in self.streams:
             if stream.writes:
                 others = [first.name] if first and not stream.reads else []

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from commbench.kernels._door import Options
 
 BESIDE = "kernels.jsonl"  # in the run folder: records with what kernels have beside
+WATERFALL = "weight_update"  # the kernel whose factors are measured where all kernels are
+BASE = 1  # the place of the baseline among the rows of a study
 _VISIT = 0.02  # seconds of timed launches that a visit aims at
-_LAUNCHES = (2, 50)  # of a visit
+_LAUNCHES = (1, 50)  # of a visit
 _RENEWABLE = ("rounds", "budget")
 _SAME = {"collective": "door", "backend": "back end", "library": "library", "size": "number of ranks"}
 
@@ -50,7 +52,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     device, why = _choose(world, options)
     backend = _open(world, device, options.plan["library"])
     place = site(world)
-    devices = world.gather(_about(backend, place, world))
+    devices = world.gather(_about(backend)) or []  # on rank 0
     journal: Journal | None = None
     try:
 
@@ -70,7 +72,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         code = crew.carry_out(options.progress)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
-            code = max(code, _print_results(journal, studies, devices or [], options))
+            code = max(code, _print_results(journal, studies, devices, options))
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
     finally:
@@ -113,7 +115,7 @@ def _open(world: World, device: str, library: str | None) -> Backend:
     return backend
 
 
-def _about(backend: Backend, place: Mapping[str, Any], world: World) -> dict[str, Any]:
+def _about(backend: Backend) -> dict[str, Any]:
     """Return what the manifest keeps of this rank's device."""
     facts = backend.facts
     about = {name: getattr(facts, name) for name in ("name", "library", "cache", "free", "peak", "peak_source")}
@@ -135,7 +137,8 @@ def _begin(
     factors = {pattern.label: asked["factors"] for pattern in chosen}
     if asked["factors"] is None:
         every = options.name == "kernels"
-        factors = {one.label: [] if every and one.name != "weight_update" else list(FACTORS) for one in chosen}
+        first = next((one for one in chosen if one.name == WATERFALL), None)
+        factors = {one.label: list(FACTORS) if one is first or not every else [] for one in chosen}
     studies = _study.build(chosen, asked["dtypes"], factors, backend, device, asked["size"])
     notes = _notes(asked, studies, backend, device, place)
     seats = [Seat(**seat) for seat in place["seats"]]
@@ -181,11 +184,10 @@ def _notes(
     asked: Mapping[str, Any], studies: Sequence[Study], backend: Backend, device: str, place: Mapping[str, Any]
 ) -> list[str]:
     notes = []
-    cold = max(row.problem.nbytes for study in studies for row in study.rows)
-    cache = backend.facts.cache
-    if cold < _study.CACHES * cache * 0.99:
+    size, cache = asked["size"], backend.facts.cache
+    if size is not None and size < _study.CACHES * cache:
         notes.append(
-            f"a launch moves {approximate_size(cold)}, less than {_study.CACHES} times the cache of "
+            f"arrays of {approximate_size(size)} are less than {_study.CACHES} times the cache of "
             f"{approximate_size(cache)}: what is measured is the cache as well"
         )
     have = {row.level.factor for study in studies for row in study.rows}
@@ -306,10 +308,10 @@ class _Crew:
             late = self._journal is not None and deadline is not None and perf_counter() >= deadline
             if self._world.command((late,))[0]:
                 break
-        for row in rows:  # once more: what was right in the beginning may be wrong by now
-            self._watchdog.begin(first + row * self._world.size)
-            again = self._check(study.rows[row], launches[row], memory)
-            code = max(code, self._note_wrong(again, first, row))
+        if BASE in rows:  # once more, for all that shared its memory: what was right at first may be wrong by now
+            self._watchdog.begin(first + BASE * self._world.size)
+            again = self._check(study.rows[BASE], launches[BASE], memory)
+            code = max(code, self._note_wrong(again, first, BASE))
         self._watchdog.begin(BETWEEN)
         return code
 
@@ -326,7 +328,7 @@ class _Crew:
         total = None
         if row.pattern.sums:
             total = float(self._backend.take(memory["sum"], 0, 8).view(np.float64)[0])
-        return check.wrong(lambda name: self._backend.take(memory[name], 0, row.problem.arenas[name]), total)
+        return check.wrong(lambda name, start, stop: self._backend.take(memory[name], start, stop), total)
 
     def _visit(
         self, row: int, first: int, number: int, launch: Callable[[], None], about: Row, counts: dict[int, int]
@@ -335,7 +337,6 @@ class _Crew:
         self._watchdog.begin(first + row * self._world.size, number)
         least, most = _LAUNCHES
         if row not in counts:
-            self._backend.times(launch, 1)
             (nanoseconds,) = self._world.largest(int(self._backend.times(launch, 1)[0] * 1e9))
             counts[row] = max(least, min(most, round(_VISIT * 1e9 / max(1, nanoseconds))))
         self._world.meet()
@@ -426,8 +427,8 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
             f"rank {rank}: {about['name']}, {about['identity']}, last-level cache {approximate_size(about['cache'])}"
             for rank, about in enumerate(journal.manifest["library"]["devices"])
         ),
-        f"GB/s: bytes of all elements read and written, / median of the rounds; of baseline: median of paired rounds, "
-        f"low and high its interval within this launch{'; all ranks at once' * (ranks > 1)}",
+        f"GB/s: bytes read and written / median time of the rounds{', all ranks at once' * (ranks > 1)}; of baseline: "
+        "median of paired rounds, low and high its interval within this launch",
         "predicted: the share of the baseline's bandwidth by bytes moved, if caches join no or all requests",
         *plan["notes"],
         f"results in {journal.folder}",

@@ -43,10 +43,10 @@ def _print_head(mine: Sequence[Result], study: Study, names: Sequence[str], peak
         if result.factor == BASELINE and result.record.algbw is not None and result.of_ceiling is not None:
             ceiling = next(one for one in mine if one.factor == CEILING and one.rank == result.rank)
             where = f"{names[result.rank]}: " * (len(names) > 1)
-            peak = f"{result.of_peak:.2f} of {peak_source}" if result.of_peak else "no data sheet's peak known (--peak)"
+            peak = f"{result.of_peak:.2f} of {peak_source}" if result.of_peak else "peak not known (--peak)"
             print(
-                f"# {where}baseline {result.record.algbw:.2f} GB/s, {_ratio(result.of_ceiling.ratio)} of the same bytes "
-                f"copied ({ceiling.record.algbw or 0:.2f} GB/s), {peak}",
+                f"# {where}baseline {result.record.algbw:.2f} GB/s, {_ratio(result.of_ceiling.ratio)} of the same "
+                f"bytes copied ({ceiling.record.algbw or 0:.2f} GB/s), {peak}",
                 file=out,
             )
 
@@ -56,7 +56,7 @@ def _row(result: Result, several: bool) -> str:
     rank = f"{result.rank:>4}  " * several
     if record.status != OK or record.algbw is None:
         return f"   {rank}{result.factor:<13} {result.level:<13} {record.status}: {record.reason}"
-    low, high = (None, None) if share is None else (share.low, share.high)
+    ratio, low, high = (None, None, None) if share is None else (share.ratio, share.low, share.high)
     predicted = "-"
     if result.factor in (BASELINE, CEILING):
         predicted = ""
@@ -64,12 +64,12 @@ def _row(result: Result, several: bool) -> str:
         predicted = _ratio(result.predicted_low)
         if _ratio(result.predicted_high) != predicted:
             predicted += f" to {_ratio(result.predicted_high)}"
-    ratio = share.ratio if share else 0.0
-    bar = "#" * round(_BAR * min(ratio, 1.5))
+    wrong = "N/A" if record.wrong is None else record.wrong
+    bar = "#" * round(_BAR * min(ratio or 0.0, 1.5))
     return (
-        f"   {rank}{result.factor:<13} {result.level:<13} {record.algbw:>8.2f}  {_ratio(share and share.ratio):>11} "
-        f"{_ratio(low):>5} {_ratio(high):>5}  {predicted:>12}  {'N/A' if record.wrong is None else record.wrong:>6}  {bar}"
-    )
+        f"   {rank}{result.factor:<13} {result.level:<13} {record.algbw:>8.2f}  {_ratio(ratio):>11} {_ratio(low):>5} "
+        f"{_ratio(high):>5}  {predicted:>12}  {wrong:>6}  {bar}"
+    ).rstrip()
 
 
 def _ratio(value: float | None) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 
 from commbench.errors import ResultsError, UsageError, unknown_name
 from commbench.kernels._backend import Backend
-from commbench.kernels._factors import BASELINE, CEILING, FACTORS, Level, check_dtype, levels
+from commbench.kernels._factors import BASELINE, CEILING, FACTORS, Level, levels
 from commbench.kernels._pattern import Access, Pattern, Problem
 from commbench.units import approximate_size, format_size
 
-CACHES = 4  # a launch moves at least so many times the last-level cache, so that it finds nothing of itself there
-_WARM = 4  # a warm one moves a part of it
+CACHES = 4  # arrays are so many times the last-level cache, so that a launch finds nothing of the last one there
+_WARM = 4  # those of a warm launch are a part of it
 _FLOOR = 64 << 20  # bytes, at least: below, starting a launch is measured as well
 
 
@@ -89,26 +89,31 @@ def build(
 ) -> list[Study]:
     """Return the studies, each kernel in each of the types that it is defined for.
 
-    `asked` has the factors of each kernel by its label. `size` is the bytes of a launch. Raises UsageError where the
+    `asked` has the factors of each kernel by its label. `size` is the bytes of all arrays. Raises UsageError where the
     device has not a type, where no kernel has, or where the memory does not do.
     """
     facts = backend.facts
+    for dtype in dtypes:
+        if dtype not in facts.dtypes:
+            raise UsageError(
+                f"--device {device} has no {dtype} that kernels can use: --dtype is among "
+                f"{', '.join(sorted(facts.dtypes))}"
+            )
+        if not any(dtype in pattern.dtypes for pattern in kernels if pattern.dtypes):
+            defined = dict.fromkeys(name for pattern in kernels for name in pattern.dtypes)
+            raise UsageError(f"none of these kernels is defined for {dtype}: --dtype is among {', '.join(defined)}")
+    arrays = max(_FLOOR, CACHES * facts.cache) if size is None else size
     studies = []
     for pattern in kernels:
-        for dtype in dtypes if pattern.dtypes else ("float32",):
-            if pattern.dtypes and dtype not in pattern.dtypes and dtype in facts.dtypes and len(kernels) > 1:
-                continue  # it is another kernel that has it
-            one = check_dtype(pattern, dtype, facts.dtypes, f"--device {device}")
-            moved = size or max(_FLOOR, CACHES * facts.cache)
+        for dtype in [name for name in dtypes if name in pattern.dtypes] if pattern.dtypes else ["float32"]:
+            one = pattern.of(dtype)
             base = backend.baseline(one)
             plan = [Level(CEILING, "", base), Level(BASELINE, "", base)]
             plan += levels(one, base, facts.memory, backend.factors, asked[pattern.label])
-            warm = max(1, facts.cache // _WARM // one.nbytes)
-            cold = max(1, moved // one.nbytes)
+            width = sum(stream.itemsize for stream in one.streams)
+            cold, warm = max(1, arrays // width), max(1, facts.cache // _WARM // width)
             rows = tuple(Row(one, level, min(warm, cold) if level.access.warm else cold) for level in plan)
             studies.append(Study(one, dtype, rows))
-    if not studies:
-        raise UsageError(f"none of these kernels is defined for {', '.join(dtypes)}: --dtype names another type")
     for study in studies:
         _check_memory(study, facts.free, size)
     return studies
@@ -118,7 +123,8 @@ def _check_memory(study: Study, free: int, size: int | None) -> None:
     """Raise UsageError where the arenas of a study, and what checking them takes, are more than there is."""
     need = sum(study.arenas.values()) + 2 * max(study.arenas.values())
     if need > free:
-        asked = "the default --size (four times the last-level cache)" if size is None else f"--size {format_size(size)}"
+        default = "the default --size (four times the last-level cache)"
+        asked = default if size is None else f"--size {format_size(size)}"
         raise UsageError(
             f"{asked} does not fit the memory: {study.pattern.label} needs {approximate_size(need)} on each rank, and "
             f"{approximate_size(free)} is free for each; give a smaller --size, or start fewer ranks a node"

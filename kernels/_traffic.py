@@ -179,8 +179,8 @@ def _read_first(
     for first, requests, width in entries:
         _, once = np.unique(first, return_index=True)
         begins = first[once]
-        for byte in (np.arange(width) if width > 1 else [0]):  # a value may straddle two sectors
+        for byte in np.arange(width) if width > 1 else [0]:  # a value may straddle two sectors
             np.add.at(filled, np.searchsorted(wrote, (begins + byte) // memory.sector), 1)
-        pairs, held = np.unique(requests * (1 << 40) + first // memory.sector, return_counts=True)
+        _, held = np.unique(requests * (1 << 40) + first // memory.sector, return_counts=True)
         partly += int(np.count_nonzero(held * width < memory.sector))
     return wrote[filled < memory.sector], partly

@@ -7,7 +7,7 @@ whatever the kernel did not have to write must still be as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PERIOD = 65521  # the largest prime below 2^16
 FILL = 0xA5
-_STEP = 1 << 20  # elements compared at a time
 
 
 def values(stream: Stream, order: int, sums: bool = False) -> NDArray[Any]:
@@ -34,7 +33,8 @@ def values(stream: Stream, order: int, sums: bool = False) -> NDArray[Any]:
     random = np.random.default_rng([order, PERIOD])
     if sums:
         return random.choice(np.array([-3.0, -1.0, 1.0, 3.0]), PERIOD)
-    return decode(encode(random.uniform(stream.least, 1.0, PERIOD), stream.dtype), stream.dtype)
+    exact = encode(random.uniform(stream.least, 1.0, PERIOD), stream.dtype)
+    return decode(exact, stream.dtype).astype(np.float64)
 
 
 def encode(numbers: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -46,12 +46,13 @@ def encode(numbers: NDArray[Any], dtype: str) -> NDArray[Any]:
     return numbers.astype(DTYPES[dtype].storage)
 
 
-def decode(stored: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    """Return stored numbers in float64."""
+def decode(stored: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return stored numbers in float32, or float64 where they are that."""
     import numpy as np
 
-    wide = bfloat16_to_float32(stored) if dtype == "bfloat16" else stored
-    return wide.astype(np.float64)
+    if dtype == "bfloat16":
+        return bfloat16_to_float32(stored)
+    return stored.astype(np.float32) if dtype == "float16" else stored
 
 
 def reference(pattern: Pattern, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
@@ -69,125 +70,166 @@ def reference(pattern: Pattern, inputs: Mapping[str, NDArray[Any]]) -> dict[str,
     }
 
 
-def tolerance(dtype: str, compute: str) -> tuple[float, float]:
-    """Return the relative and absolute error allowed: half a unit of the stored type, and a few of the arithmetic.
+def bounds(exact: NDArray[np.float64], dtype: str, compute: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the least and the largest number that may stand for `exact`, as `decode` gives them.
 
-    Values are at most 1 in size, so that cancelling terms lose no more than the absolute part.
+    The error allowed is half a unit of the stored type and a few of the arithmetic. Values are at most 1 in size, so
+    that what cancelling terms lose is in the absolute part; so is what float16 loses below its normal numbers.
     """
-    store = 2.0 ** -DTYPES[dtype].exact_bits
-    arithmetic = 2.0 ** -DTYPES[compute].exact_bits
-    return store + 4 * arithmetic, 16 * arithmetic + (2.0**-25 if dtype == "float16" else 0.0)
+    import numpy as np
+
+    store, arithmetic = 2.0 ** -DTYPES[dtype].exact_bits, 2.0 ** -DTYPES[compute].exact_bits
+    margin = (store + 4 * arithmetic) * np.abs(exact) + 16 * arithmetic + 2.0**-25 * (dtype == "float16")
+    real = np.float64 if dtype == "float64" else np.float32
+    low, high = (exact - margin).astype(real), (exact + margin).astype(real)
+    return np.nextafter(low, real(-np.inf)), np.nextafter(high, real(np.inf))
 
 
 class Check:
-    """What the arenas of a problem hold before and after one launch."""
+    """What the arenas of a problem hold before and after one launch.
+
+    An arena is a guard, perhaps a gap, elements of which PERIOD make up its `_body` again and again, and a guard. It is
+    compared piece by piece, each of PERIOD elements, which the caches of a core hold.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self._streams = problem.pattern.streams
+        sums = bool(problem.pattern.sums)
+        self._values = {one.name: values(one, order, sums) for order, one in enumerate(self._streams)}
 
     def contents(self, arena: str) -> NDArray[np.uint8]:
         """Return what an arena holds before a launch, as bytes."""
         import numpy as np
 
-        problem = self.problem
-        memory = np.full(problem.arenas[arena], FILL, dtype=np.uint8)
+        memory = np.empty(self.problem.arenas[arena], dtype=np.uint8)
+        memory[: self._start(arena)] = memory[-GUARD:] = FILL
         if arena == "index":
-            assert problem.index is not None
-            memory[GUARD:-GUARD].view(np.int32)[:] = problem.index
-            return memory
-        for place in problem.places:
-            if place.arena == arena and place.reads:
-                stored = encode(self._values[place.stream.name], place.stream.dtype)
-                self._all(memory, place)[:] = np.resize(stored, problem.total)
+            assert self.problem.index is not None
+            memory[GUARD:-GUARD].view(np.int32)[:] = self.problem.index
+        else:
+            body = self._bodies[arena]
+            start = self._start(arena)
+            for begin in range(start, len(memory) - GUARD, len(body)):
+                end = min(begin + len(body), len(memory) - GUARD)
+                memory[begin:end] = body[: end - begin]
         return memory
 
-    def wrong(self, take: Callable[[str], NDArray[np.uint8]], total: float | None = None) -> int:
+    def wrong(self, take: Callable[[str, int, int], NDArray[np.uint8]], total: float | None = None) -> int:
         """Return how many elements, or bytes beside them, are not as they should be after one launch.
 
-        `take` gives an arena's bytes, and `total` is the sum, where the pattern has one.
+        `take(arena, start, stop)` gives bytes as they are now, and `total` is the sum, where the pattern has one.
         """
         problem = self.problem
+        wrong = int(bool(problem.pattern.sums) and total != self._sum())
+        for arena, size in problem.arenas.items():
+            wrong += _other_than(take(arena, 0, self._start(arena)), FILL)
+            wrong += _other_than(take(arena, size - GUARD, size), FILL)
+        if problem.index is not None:
+            found = take("index", GUARD, GUARD + 4 * problem.count).view(problem.index.dtype)
+            wrong += int((found != problem.index).sum())
+        for begin in range(0, problem.total, PERIOD):
+            wrong += self._wrong_piece(take, begin, min(begin + PERIOD, problem.total))
+        return wrong
+
+    def _wrong_piece(self, take: Callable[[str, int, int], NDArray[np.uint8]], begin: int, end: int) -> int:
+        """Return what is wrong in elements `begin` to `end` of all arenas; `begin` is a multiple of PERIOD."""
         wrong = 0
-        if problem.pattern.sums:
-            wrong += total != self._sum()
-        ended: dict[str, NDArray[Any]] = {}
-        for arena in problem.arenas:
-            before, after = self.contents(arena), take(arena)
-            for place in problem.places:
+        used = self._used(begin, end)
+        expected = self._expected(begin, end)
+        ended = {}
+        for arena, body in self._bodies.items():
+            unit = len(body) // PERIOD
+            start = self._start(arena)
+            piece = take(arena, start + begin * unit, start + end * unit)
+            for place in self.problem.places:
                 if place.arena == arena and place.writes:
-                    got = self._used(after, place)
-                    wrong += self._differing(place, got)
-                    if place.stream.name in {*problem.pattern.copied, *problem.pattern.copied.values()}:
-                        ended[place.stream.name] = got.copy()
-                    self._used(after, place)[:] = self._used(before, place)
-            wrong += int((before != after).sum())
-        return wrong + sum(self._unlike(one, other, ended) for one, other in problem.pattern.copied.items())
+                    elements = self._elements(piece, place, end - begin)
+                    got = elements[used]
+                    low, high = expected[place.stream.name]
+                    numbers = decode(got, place.stream.dtype)
+                    wrong += len(got) - _number((numbers >= low) & (numbers <= high))  # a NaN is outside
+                    ended[place.stream.name] = got.copy()
+                    elements[used] = self._elements(body, place, end - begin)[used]  # the rest must be as before
+            wrong += _number(piece != body[: len(piece)])
+        types = {stream.name: stream.dtype for stream in self._streams}
+        for one, other in self.problem.pattern.copied.items():  # rounded from what is there, bit for bit; NaNs aside
+            numbers = decode(ended[other], types[other])
+            wrong += _number((ended[one] != encode(numbers, types[one])) & (numbers == numbers))
+        return wrong
 
     @cached_property
-    def _values(self) -> dict[str, NDArray[np.float64]]:
-        sums = bool(self.problem.pattern.sums)
-        return {one.name: values(one, order, sums) for order, one in enumerate(self.problem.pattern.streams)}
+    def _bodies(self) -> dict[str, NDArray[np.uint8]]:
+        """The bytes of PERIOD elements of each arena before a launch."""
+        import numpy as np
 
-    def _all(self, memory: NDArray[Any], place: Place) -> NDArray[Any]:
-        """Return every element of a place, used or not, in its storage type."""
+        bodies: dict[str, NDArray[np.uint8]] = {}
+        for place in self.problem.places:
+            if place.arena not in bodies:
+                unit = place.pitch // self.problem.access.stride
+                bodies[place.arena] = np.full(PERIOD * unit, FILL, dtype=np.uint8)
+            if place.reads:
+                stored = encode(self._values[place.stream.name], place.stream.dtype)
+                self._elements(bodies[place.arena], place, PERIOD)[:] = stored
+        return bodies
+
+    def _start(self, arena: str) -> int:
+        """Return where an arena's elements begin: past the guard, and past what they are offset by."""
+        if arena == "index":
+            return GUARD
+        place = next(place for place in self.problem.places if place.arena == arena)
+        return GUARD + self.problem.access.offset * (place.pitch // self.problem.access.stride)
+
+    def _elements(self, memory: NDArray[np.uint8], place: Place, count: int) -> NDArray[Any]:
+        """Return the elements of a place, used or not, in bytes that begin with the first one's struct."""
         import numpy as np
 
         storage = np.dtype(DTYPES[place.stream.dtype].storage)
+        offset = place.offset - self._start(place.arena)
+        return np.ndarray((count,), storage, memory, offset, (place.pitch // self.problem.access.stride,))
+
+    def _used(self, begin: int, end: int) -> Any:
+        """Return which elements from `begin` to `end` a launch writes: a slice or a mask."""
         access = self.problem.access
-        pitch = place.pitch // access.stride
-        return np.ndarray((self.problem.total,), storage, memory, place.offset, (pitch,))
+        if access.index in ("sorted", "random"):
+            return self._listed[begin:end]
+        return slice(-begin % access.stride, None, access.stride)
 
-    def _used(self, memory: NDArray[Any], place: Place) -> Any:
-        """Return the elements of a place that a launch uses: a view, or for an indexed one what behaves like it."""
-        every = self._all(memory, place)
-        if place.indexed:
-            return _Picked(every, self.problem.index)
-        return every[:: self.problem.access.stride][: self.problem.count]
-
-    def _differing(self, place: Place, got: Any) -> int:
-        """Return how many elements of a written place are further from the reference than rounding explains."""
+    @cached_property
+    def _listed(self) -> NDArray[np.bool_]:
+        """Whether each element is in the list of places."""
         import numpy as np
 
-        pattern, dtype = self.problem.pattern, place.stream.dtype
-        relative, absolute = tolerance(dtype, pattern.compute)
-        wrong = 0
-        for some, expected in self._expected(place.stream.name):
-            numbers = decode(got[some], dtype)
-            if pattern.moves:
-                wrong += int((numbers != expected).sum())
-            else:
-                near = np.abs(numbers - expected) <= relative * np.abs(expected) + absolute
-                wrong += int(np.count_nonzero(~near))  # a NaN is near nothing
-        return wrong
+        mask = np.zeros(self.problem.total, dtype=np.bool_)
+        mask[self.problem.index] = True
+        return mask
 
-    def _expected(self, name: str) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield stretches of a launch's elements and what `name` must be there."""
-        import numpy as np
+    @cached_property
+    def _once(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+        """The bounds of PERIOD elements, where an element's inputs are all from its own place."""
+        return self._bounds(self._values)
 
-        problem = self.problem
-        access, count = problem.access, problem.count
-        if access.index != "duplicate":
-            once = reference(problem.pattern, self._values)[name]
-            step = PERIOD * max(1, _STEP // PERIOD)
-            for begin in range(0, count, step):
-                some = slice(begin, min(count, begin + step))
-                if access.index:
-                    assert problem.index is not None
-                    yield some, once[problem.index[some] % PERIOD]
-                else:
-                    yield some, once[np.arange(some.start, some.stop) * access.stride % PERIOD]
-            return
-        assert problem.index is not None
-        for begin in range(0, count, _STEP):
-            some = slice(begin, min(count, begin + _STEP))
-            place = np.arange(some.start, some.stop) % PERIOD
-            listed = problem.index[some] % PERIOD
-            inputs = {
-                one.name: self._values[one.name][place if one.writes else listed]
-                for one in problem.pattern.streams
-                if one.reads
-            }
-            yield some, reference(problem.pattern, inputs)[name]
+    def _expected(self, begin: int, end: int) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+        """Return the bounds of those elements from `begin` to `end` that a launch writes."""
+        if self.problem.access.index != "duplicate":
+            used, length = self._used(begin, end), end - begin
+            return {name: (low[:length][used], high[:length][used]) for name, (low, high) in self._once.items()}
+        assert self.problem.index is not None
+        listed = self.problem.index[begin:end] % PERIOD
+        inputs = {
+            one.name: self._values[one.name][: end - begin] if one.writes else self._values[one.name][listed]
+            for one in self._streams
+            if one.reads
+        }
+        return self._bounds(inputs)
+
+    def _bounds(self, inputs: Mapping[str, NDArray[np.float64]]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+        pattern = self.problem.pattern
+        types = {stream.name: stream.dtype for stream in self._streams}
+        exact = reference(pattern, {one.name: inputs[one.name] for one in self._streams if one.reads})
+        if pattern.moves:
+            return {name: (numbers, numbers) for name, numbers in exact.items()}
+        return {name: bounds(numbers, types[name], pattern.compute) for name, numbers in exact.items()}
 
     def _sum(self) -> float:
         """Return the sum of what a launch reads, exactly."""
@@ -195,35 +237,14 @@ class Check:
 
         problem, listed = self.problem, self.problem.index
         place = np.arange(problem.count) * problem.access.stride if listed is None else listed
-        numbers = self._values[problem.pattern.sums]
-        return float((numbers * np.bincount(place % PERIOD, minlength=PERIOD)).sum())
-
-    def _unlike(self, one: str, other: str, ended: Mapping[str, NDArray[Any]]) -> int:
-        """Return how many elements of `one` are not those of `other` rounded, bit for bit; NaNs aside."""
-        import numpy as np
-
-        types = {stream.name: stream.dtype for stream in self.problem.pattern.streams}
-        wrong = 0
-        for begin in range(0, len(ended[one]), _STEP):
-            mine, theirs = ended[one][begin : begin + _STEP], ended[other][begin : begin + _STEP]
-            numbers = decode(theirs, types[other])
-            rounded = encode(numbers, types[one])
-            wrong += int(np.count_nonzero((mine != rounded) & ~np.isnan(numbers)))
-        return wrong
+        return float((self._values[problem.pattern.sums] * np.bincount(place % PERIOD, minlength=PERIOD)).sum())
 
 
-class _Picked:
-    """Elements of an array by a list of places: read and assigned as if they were an array of their own."""
+def _number(mask: NDArray[Any]) -> int:
+    import numpy as np
 
-    def __init__(self, array: NDArray[Any], places: Any) -> None:
-        self._array, self._places = array, places
+    return int(np.count_nonzero(mask))
 
-    def __getitem__(self, some: slice) -> NDArray[Any]:
-        picked: NDArray[Any] = self._array[self._places[some]]
-        return picked
 
-    def __setitem__(self, some: slice, values: Any) -> None:
-        self._array[self._places[some]] = values[some] if isinstance(values, _Picked) else values
-
-    def copy(self) -> NDArray[Any]:
-        return self[slice(None)]
+def _other_than(memory: NDArray[np.uint8], fill: int) -> int:
+    return sum(byte != fill for byte in memory.tolist())
