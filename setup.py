@@ -33,7 +33,7 @@ setup(
     # kernels/ and topologies/ have no __init__.py (a package named `kernels` exists elsewhere) and come in through
     # the symlinks commbench/kernels and commbench/topologies; plain find_packages() would not see them.
     packages=find_namespace_packages(include=["commbench", "commbench.*"]),
-    package_data={"commbench.topologies": ["*.yaml"]},
+    package_data={"commbench.kernels": ["*.hpp"], "commbench.topologies": ["*.yaml"]},
     entry_points={"console_scripts": ["commbench = commbench.__main__:main"]},
     # No MPI library here: a cluster brings its own, and mpi4py would prefer a wheel's to it.
     install_requires=[
@@ -72,6 +72,14 @@ setup(
             "nvidia-cuda-runtime-cu12~=12.9",
             "nvidia-cuda-nvcc-cu12~=12.9",
             "nvidia-cuda-cccl-cu12~=12.9",
+        ],
+        # The kernels' tests without a GPU: NVIDIA's compilers and disassembler, and Numba's CUDA simulator.
+        "test-kernels": [
+            "cupy-cuda12x>=14.0",
+            "numba-cuda[cu12]>=0.30",
+            "nvidia-cuda-nvrtc-cu12~=12.9",
+            "nvidia-cuda-nvcc-cu12~=12.9",
+            "nvidia-cuda-nvdisasm>=13.0",
         ],
     },
     classifiers=[

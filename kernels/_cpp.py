@@ -1,6 +1,6 @@
 """The C++ source of a problem for GPUs, one for NVRTC (NVIDIA) and HIPRTC (AMD); what all share is in _memory.hpp.
 
-    source = cpp.source(problem, threads=256)       # holds kernels `update`, `gate` and `total`
+source = cpp.source(problem, threads=256)       # holds kernels `update`, `gate` and `total`
 """
 
 from __future__ import annotations

@@ -46,10 +46,13 @@ class Backend(_gpu.Gpu):
 
         there, reason = count(_VENDORS[device])
         if ordinal >= there:
-            raise UsageError(reason or f"device {ordinal} of this node is asked for, and there are {there}: 0 to {there - 1}")
+            raise UsageError(
+                reason or f"device {ordinal} of this node is asked for, and there are {there}: 0 to {there - 1}"
+            )
         self._cupy = cupy
         self._device = CupyDevice(ordinal)
         self._device.use_stream()  # kernels are launched on the current one
+        self.stream = self._device.stream  # its address, for other libraries
         self._hip = device == "rocm"
         self._properties: dict[str, Any] = runtime.getDeviceProperties(ordinal)
         identity = self._device.identity
@@ -126,7 +129,9 @@ class Backend(_gpu.Gpu):
             kernel.max_dynamic_shared_size_bytes = extra
         fit = int(driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, extra))
         if resident and fit > resident:
-            raise RuntimeError(f"{fit} blocks fit on a multiprocessor beside {extra} bytes of shared memory each, not {resident}")
+            raise RuntimeError(
+                f"{fit} blocks fit on a multiprocessor beside {extra} bytes of shared memory each, not {resident}"
+            )
         self.compiled = Compiled(int(kernel.num_regs), int(kernel.local_size_bytes), fit)
         return extra
 

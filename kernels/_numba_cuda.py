@@ -242,7 +242,9 @@ def source(problem: Problem, threads: int) -> str:
     what multiplies by one and stores what was there.
     """
     over_block = _OVER_BLOCK.format(threads=threads)
-    return "\n".join((_rule(problem.pattern), _update(problem, threads), _TOTAL.format(threads=threads, over_block=over_block)))
+    return "\n".join(
+        (_rule(problem.pattern), _update(problem, threads), _TOTAL.format(threads=threads, over_block=over_block))
+    )
 
 
 def _rule(pattern: Pattern) -> str:
@@ -502,7 +504,9 @@ def primitives(streaming: bool) -> dict[str, Any]:
 
         # An intrinsic's parameters are counted.
         names = [f"v{k}" for k in range(n)]
-        text = f"def store(typingctx, array, i, {', '.join(names)}):\n    return typed(array, i, ({', '.join(names)},))\n"
+        text = (
+            f"def store(typingctx, array, i, {', '.join(names)}):\n    return typed(array, i, ({', '.join(names)},))\n"
+        )
         return intrinsic(_compiled(text, {"typed": typed})["store"])
 
     def one(take: Any, give: Any, emit: Callable[[Any, Any], Any]) -> Any:
@@ -544,7 +548,9 @@ def primitives(streaming: bool) -> dict[str, Any]:
         "narrow_float16": one(types.float32, types.uint16, to_half),
         "narrow_bfloat16": one(types.float32, types.uint16, to_bfloat),
         "narrow_float32": one(types.float32, types.uint32, lambda builder, value: builder.bitcast(value, word)),
-        "narrow_float64": one(types.float64, types.uint64, lambda builder, value: builder.bitcast(value, ir.IntType(64))),
+        "narrow_float64": one(
+            types.float64, types.uint64, lambda builder, value: builder.bitcast(value, ir.IntType(64))
+        ),
         "low": one(types.uint32, types.uint16, lower),
         "high": one(types.uint32, types.uint16, upper),
         "pair": pair,
@@ -578,4 +584,6 @@ def _store_streaming(ir: Any, builder: Any, at: Any, word: Any, kind: Any, ptx: 
     places = f"{{{places}}}" if n > 1 else places
     function = ir.FunctionType(ir.VoidType(), [at.type, *(part.type for part in parts)])
     constraints = ",".join(["l"] + [register] * n + ["~{memory}"])
-    builder.call(ir.InlineAsm(function, f"st.global.cs.{ptx} [$0], {places};", constraints, side_effect=True), [at, *parts])
+    builder.call(
+        ir.InlineAsm(function, f"st.global.cs.{ptx} [$0], {places};", constraints, side_effect=True), [at, *parts]
+    )

@@ -114,10 +114,10 @@ def _accesses(problem: Problem, memory: Memory) -> list[tuple[Place, int]]:
     found = []
     for arena in dict.fromkeys(place.arena for place in places):
         mine = [place for place in places if place.arena == arena]
-        both = {"reads": any(place.reads for place in mine), "writes": any(place.writes for place in mine)}
+        reads, writes = any(place.reads for place in mine), any(place.writes for place in mine)
         for start in range(0, struct, word):
             offset = GUARD + problem.access.offset * struct + start
-            found.append((replace(mine[0], offset=offset, indexed=False, **both), word))
+            found.append((replace(mine[0], offset=offset, indexed=False, reads=reads, writes=writes), word))
     return found
 
 

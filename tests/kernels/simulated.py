@@ -1,6 +1,6 @@
-"""Runs the source of the Numba CUDA kernels in Numba's simulator, and logs every access: `python -m tests.kernels.simulated`.
+"""Runs the source of the Numba CUDA kernels in Numba's simulator, and logs every access.
 
-Prints one line of JSON a problem. It is a process of its own, as the simulator is chosen before Numba is imported.
+`python -m tests.kernels.simulated` prints one line of JSON a problem. It is a process of its own, as the simulator is chosen before Numba is imported.
 """
 
 from __future__ import annotations
@@ -140,7 +140,11 @@ def run(problem: Problem) -> dict[str, Any]:
         slot += part.blocks
     if problem.pattern.sums:
         total[1, THREADS](partial, sum_)
-    return {"sectors": log.sectors(), "wrong": int(check.wrong(lambda arena: memory[arena], float(sum_[0])))}
+
+    def take(arena: str, start: int, stop: int) -> NDArray[np.uint8]:
+        return memory[arena][start:stop]
+
+    return {"sectors": log.sectors(), "wrong": int(check.wrong(take, float(sum_[0])))}
 
 
 def arenas(problem: Problem) -> list[str]:

@@ -1,4 +1,4 @@
-"""The C++ source of every kernel, compiled for GPUs that are not here: its accesses are just those that are declared."""
+"""The C++ source of every kernel, compiled for GPUs that are not here: its accesses are those that are declared."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nvidia_code_has_the_accesses_that_are_declared_and_no_others(sass: dict
     found = {name: isa.in_sass(sass[name]) for name in PROBLEMS}
     expected = {name: isa.declared(problem) for name, problem in PROBLEMS.items()}
     # Of a word whose other half is overwritten ptxas loads a half: as many sectors.
-    expected["sgd_momentum_mixed_bfloat16_layout_whole"] .update({("load", 4): -1, ("load", 2): 1})
+    expected["sgd_momentum_mixed_bfloat16_layout_whole"].update({("load", 4): -1, ("load", 2): 1})
     assert found == expected
 
 

@@ -21,7 +21,9 @@ from commbench.kernels.copy import PATTERNS
 COPY = PATTERNS[0].of("float16")
 
 
-@given(st.integers(1, 10**7), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4), st.sampled_from([0, 320]), st.booleans())
+@given(
+    st.integers(1, 10**7), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4), st.sampled_from([0, 320]), st.booleans()
+)
 def test_launches_take_every_element_once(total: int, vector: int, items: int, blocks: int, tensors: bool) -> None:
     problem = Problem(COPY, Access(vector=vector, items=items, blocks=blocks, tensors=tensors), total)
     found = _gpu.launches(problem, 256)
@@ -125,7 +127,13 @@ def test_gpus_offer_every_level_but_those_of_cpus() -> None:
 
 @pytest.mark.parametrize(
     ("name", "peak"),
-    [("NVIDIA H100 80GB HBM3", 3350), ("NVIDIA H200", 4800), ("NVIDIA L40S", 864), ("NVIDIA L4", 300), ("Tesla X", None)],
+    [
+        ("NVIDIA H100 80GB HBM3", 3350),
+        ("NVIDIA H200", 4800),
+        ("NVIDIA L40S", 864),
+        ("NVIDIA L4", 300),
+        ("Tesla X", None),
+    ],
 )
 def test_the_data_sheet_is_found_by_the_longest_name(name: str, peak: float | None) -> None:
     assert _gpu.peak(name)[0] == peak

@@ -1,4 +1,4 @@
-"""The Numba CUDA kernels, compiled for a GPU that is not here: accesses as wide as declared, and nothing in memory else."""
+"""The Numba CUDA kernels, compiled for a GPU that is not here: their accesses are those that are declared."""
 
 from __future__ import annotations
 
