@@ -78,7 +78,8 @@ def _step(problem: Problem) -> str:
     load, store = list(index), []
     if whole:
         members.append(f"Moved<Struct, {gcd(problem.fields[1], 16)}, {streaming}> all;")
-        address = f"structs + {problem.places[0].offset - problem.fields[0][pattern.streams[0].name]} + {problem.fields[1]} * i"
+        first, struct = problem.places[0], problem.fields[1]
+        address = f"structs + {first.offset - problem.fields[0][first.stream.name]} + {struct} * i"
         load += [f"all.load_from({address});"] if pattern.bytes_read else []
         store += [f"all.store_to({address});"] if pattern.bytes_written else []
     else:

@@ -1,4 +1,4 @@
-"""What the back ends of GPUs share: the launches of a problem, times by events behind a gate, what a GPU is and tells."""
+"""What the back ends of GPUs share: launches of a problem, times by events behind a gate, what a GPU is and tells."""
 
 from __future__ import annotations
 
@@ -142,7 +142,8 @@ def shared_memory(resident: int, on_multiprocessor: int, reserved: int, most: in
 
     Args:
         resident: how many are to fit; 0 for as many as do.
-        on_multiprocessor, reserved, most: bytes of a multiprocessor, of a block's by the driver, and of a block at most.
+        on_multiprocessor, reserved, most: bytes that a multiprocessor has, that each block takes beside, and that a
+            block has at most.
 
     Raises UsageError where one block cannot take as much.
     """

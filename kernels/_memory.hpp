@@ -47,7 +47,7 @@ __device__ inline float from_bits(unsigned bits) { return __builtin_bit_cast(flo
 __device__ inline float root(float x) { return __builtin_sqrtf(x); }
 __device__ inline double root(double x) { return __builtin_sqrt(x); }
 
-#else
+#elif defined(__CUDACC__)
 
 #define BOUNDS __launch_bounds__(THREADS)
 

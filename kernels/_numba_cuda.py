@@ -238,8 +238,8 @@ def source(problem: Problem, threads: int) -> str:
     """Return `rule`, `update` and `total` in Python, for blocks of `threads`, a power of two.
 
     `update` takes the first element, their number, the arrays of `views`, where the pattern sums an array of float64
-    for the sum of each block, and the constants; `total` adds the sums up. A constant is no literal: compilers leave out
-    what multiplies by one and stores what was there.
+    for the sum of each block, and the constants; `total` adds the sums up. A constant is no literal: compilers leave
+    out what multiplies by one and stores what was there.
     """
     over_block = _OVER_BLOCK.format(threads=threads)
     return "\n".join(

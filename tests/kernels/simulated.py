@@ -1,6 +1,7 @@
 """Runs the source of the Numba CUDA kernels in Numba's simulator, and logs every access.
 
-`python -m tests.kernels.simulated` prints one line of JSON a problem. It is a process of its own, as the simulator is chosen before Numba is imported.
+`python -m tests.kernels.simulated` prints one line of JSON a problem. It is a process of its own, as the simulator is
+chosen before Numba is imported.
 """
 
 from __future__ import annotations
