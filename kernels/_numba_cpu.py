@@ -35,6 +35,7 @@ class Backend(_backend.Backend):
     """The cores that this rank may use."""
 
     name = "numba_cpu"
+    memory = CPU
     factors = frozenset({"offset", "stride", "layout", "index", "tensors", "inplace", "hint", "warm", "threads"})
 
     @staticmethod
@@ -57,7 +58,7 @@ class Backend(_backend.Backend):
         self.facts = Facts(
             name=_model(),
             library=f"numba {numba.__version__}",
-            memory=CPU,
+            memory=self.memory,
             cache=last_level_cache(),
             free=(1 << 62) if free is None else free,
             dtypes=frozenset({"float16", "bfloat16", "float32", "float64"}),

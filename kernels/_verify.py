@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PERIOD = 65521  # the largest prime below 2^16
+PERIOD = 131071  # a prime, 2^17 - 1
 FILL = 0xA5
 
 
@@ -71,7 +71,7 @@ def reference(pattern: Pattern, inputs: Mapping[str, NDArray[Any]]) -> dict[str,
 
 
 def bounds(exact: NDArray[np.float64], dtype: str, compute: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the least and the largest number that may stand for `exact`, as `decode` gives them.
+    """Return the least and the largest number of `dtype` that may stand for `exact`, as `ordered` has them.
 
     The error allowed is half a unit of the stored type and a few of the arithmetic. Values are at most 1 in size, so
     that what cancelling terms lose is in the absolute part; so is what float16 loses below its normal numbers.
@@ -80,9 +80,25 @@ def bounds(exact: NDArray[np.float64], dtype: str, compute: str) -> tuple[NDArra
 
     store, arithmetic = 2.0 ** -DTYPES[dtype].exact_bits, 2.0 ** -DTYPES[compute].exact_bits
     margin = (store + 4 * arithmetic) * np.abs(exact) + 16 * arithmetic + 2.0**-25 * (dtype == "float16")
-    real = np.float64 if dtype == "float64" else np.float32
-    low, high = (exact - margin).astype(real), (exact + margin).astype(real)
-    return np.nextafter(low, real(-np.inf)), np.nextafter(high, real(np.inf))
+    ends = []
+    for end, outwards in ((exact - margin, -1), (exact + margin, 1)):
+        number = ordered(encode(end, dtype), dtype)
+        if number.dtype.kind == "f":
+            ends.append(np.nextafter(number, number.dtype.type(outwards * np.inf)))
+        else:  # of 16 bits the rounded end is at most half a unit outside: no further
+            inside = decode(encode(end, dtype), dtype) * outwards <= end * outwards
+            ends.append(np.where(inside, number, number - outwards))
+    return ends[0], ends[1]
+
+
+def ordered(stored: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return stored numbers as what compares like them and fast: of 16 bits whole numbers, NaNs beyond infinity."""
+    import numpy as np
+
+    if DTYPES[dtype].itemsize != 2:
+        return stored
+    bits = stored.view(np.int16)
+    return np.where(bits < 0, bits ^ np.int16(0x7FFF), bits)
 
 
 class Check:
@@ -147,7 +163,7 @@ class Check:
                     elements = self._elements(piece, place, end - begin)
                     got = elements[used]
                     low, high = expected[place.stream.name]
-                    numbers = decode(got, place.stream.dtype)
+                    numbers = ordered(got, place.stream.dtype)
                     wrong += len(got) - _number((numbers >= low) & (numbers <= high))  # a NaN is outside
                     ended[place.stream.name] = got.copy()
                     elements[used] = self._elements(body, place, end - begin)[used]  # the rest must be as before
@@ -228,7 +244,8 @@ class Check:
         types = {stream.name: stream.dtype for stream in self._streams}
         exact = reference(pattern, {one.name: inputs[one.name] for one in self._streams if one.reads})
         if pattern.moves:
-            return {name: (numbers, numbers) for name, numbers in exact.items()}
+            same = {name: ordered(encode(numbers, types[name]), types[name]) for name, numbers in exact.items()}
+            return {name: (numbers, numbers) for name, numbers in same.items()}
         return {name: bounds(numbers, types[name], pattern.compute) for name, numbers in exact.items()}
 
     def _sum(self) -> float:
@@ -236,8 +253,11 @@ class Check:
         import numpy as np
 
         problem, listed = self.problem, self.problem.index
-        place = np.arange(problem.count) * problem.access.stride if listed is None else listed
-        return float((self._values[problem.pattern.sums] * np.bincount(place % PERIOD, minlength=PERIOD)).sum())
+        numbers = self._values[problem.pattern.sums]
+        if listed is not None:
+            return float((numbers * np.bincount(listed % PERIOD, minlength=PERIOD)).sum())
+        often, rest = divmod(problem.count, PERIOD)  # any stride visits all places of a prime period in turn
+        return float(often * numbers.sum() + numbers[np.arange(rest) * problem.access.stride % PERIOD].sum())
 
 
 def _number(mask: NDArray[Any]) -> int:
