@@ -58,7 +58,7 @@ class Backend(_gpu.Gpu):
         one = cuda.get_current_device()
         self._stream = cuda.stream()
         name = one.name.decode() if isinstance(one.name, bytes) else one.name
-        self._bus = f"{one.PCI_DOMAIN_ID:08x}:{one.PCI_BUS_ID:02x}:{one.PCI_DEVICE_ID:02x}.0"
+        self._bus = f"{one.PCI_DOMAIN_ID:08X}:{one.PCI_BUS_ID:02X}:{one.PCI_DEVICE_ID:02X}.0"
         peak, source = _gpu.peak(name)
         native = tuple(one.compute_capability) >= (8, 0)
         self.facts = Facts(
@@ -72,7 +72,7 @@ class Backend(_gpu.Gpu):
             peak_source=source,
             identity=self._bus,
         )
-        self._gate_kernel = cuda.jit(_compiled(_GATE, {"cuda": cuda})["gate"])
+        self._gate_kernel = cuda.jit(compiled(GATE, {"cuda": cuda})["gate"])
 
     def allocate(self, nbytes: int) -> Any:
         memory = self._cuda.device_array(nbytes, dtype="uint8", stream=self._stream)
@@ -115,7 +115,7 @@ class Backend(_gpu.Gpu):
         return launch
 
     def event(self) -> Any:
-        event = self._cuda.event(timing=True)
+        event = self._cuda.event()
         event.record(self._stream)
         return event
 
@@ -126,7 +126,7 @@ class Backend(_gpu.Gpu):
         event.synchronize()
 
     def seconds(self, begin: Any, end: Any) -> float:
-        return float(self._cuda.event_elapsed_time(begin, end)) / 1e3
+        return float(begin.elapsed_time(end)) / 1e3
 
     def gate(self, seconds: float) -> None:
         import numpy as np
@@ -159,12 +159,12 @@ def build(
     function: Callable[[Any], Any],
 ) -> tuple[Any, Any]:
     """Return the kernels of a problem: its source, given what it calls, and how a kernel and a function are made."""
-    names = _compiled(source(problem, threads), space)
+    names = compiled(source(problem, threads), space)
     names["rule"] = function(names["rule"])  # `update` looks it up when it is compiled
     return kernel(names["update"]), kernel(names["total"])
 
 
-def _compiled(text: str, space: Mapping[str, Any]) -> dict[str, Any]:
+def compiled(text: str, space: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a source defines. Tracebacks show its lines."""
     file = f"<commbench kernel {abs(hash(text)):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -205,7 +205,7 @@ def _structs(problem: Problem) -> int:
 # The source
 
 
-_GATE = """
+GATE = """
 def gate(microseconds):
     for _ in range(microseconds // 100):
         cuda.nanosleep(100_000)
@@ -507,7 +507,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
         text = (
             f"def store(typingctx, array, i, {', '.join(names)}):\n    return typed(array, i, ({', '.join(names)},))\n"
         )
-        return intrinsic(_compiled(text, {"typed": typed})["store"])
+        return intrinsic(compiled(text, {"typed": typed})["store"])
 
     def one(take: Any, give: Any, emit: Callable[[Any, Any], Any]) -> Any:
         """Return a function of one value."""

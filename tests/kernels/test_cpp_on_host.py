@@ -56,18 +56,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[int, ctypes.CDLL]
         host = Path(__file__).with_name("host.hpp").read_text()
         source, library = folder / f"kernels{number}.cpp", folder / f"kernels{number}.so"
         source.write_text("\n".join([define, host, shared, *parts]))
-        command = [
-            clang,
-            "-std=c++17",
-            "-O1",
-            "-Wall",
-            "-Wno-unknown-pragmas",
-            "-shared",
-            "-fPIC",
-            "-o",
-            library,
-            source,
-        ]
+        command = [clang, "-std=c++17", "-O1", "-Wall", "-shared", "-fPIC", "-o", str(library), str(source)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         libraries[number] = ctypes.CDLL(str(library))

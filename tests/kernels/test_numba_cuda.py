@@ -73,3 +73,19 @@ def test_the_accesses_are_those_that_are_declared(name: str, tmp_path: Path) -> 
     assert not isa.NVIDIA_LOCAL.search(text)
     streaming = {".EF" in suffixes for _, suffixes in isa.NVIDIA.findall(text)}
     assert streaming == {problem.access.hint == "streaming"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_beside_the_update_compiles_too() -> None:
+    pytest.importorskip("numba_cuda", reason=REASON)
+    from numba import cuda
+    from numba.cuda import types
+
+    def ptx(kernel: Any, *arguments: Any) -> str:
+        text, _ = cuda.compile(kernel, arguments, cc=(9, 0), abi="numba", device=False, output="ptx")
+        return text.decode() if isinstance(text, bytes) else str(text)
+
+    assert "nanosleep.u32" in ptx(_numba_cuda.compiled(_numba_cuda.GATE, {"cuda": cuda})["gate"], types.int64)
+    space = _numba_cuda.primitives(False)
+    _, total = _numba_cuda.build(PROBLEMS["read_float16"], THREADS, space, lambda function: function, lambda rule: rule)
+    assert "bar.sync" in ptx(total, types.float64[::1], types.float64[::1])

@@ -13,6 +13,7 @@ import pytest
 
 from commbench.kernels._traffic import AMD, NVIDIA, Memory, traffic
 from tests.kernels.simulated import TOTAL
+from tests.kernels.simulated_backend import CHOSEN
 from tests.kernels.walks import problems
 
 PROBLEMS = problems(TOTAL)
@@ -44,6 +45,17 @@ def test_wide_accesses_are_aligned_and_answers_are_compared(simulated: dict[str,
     """The process asserts alignment itself: that is worth something only where vectors were moved."""
     vectors = {problem.access.vector for problem in PROBLEMS.values()}
     assert vectors >= {1, 2, 4, 8} and len(simulated) == len(PROBLEMS)
+
+
+def test_the_back_end_carries_memory_there_and_back_and_launches_what_it_prepared() -> None:
+    pytest.importorskip("numba_cuda", reason="no numba-cuda: pip install -c constraints.txt '.[test-kernels]'")
+    command = [sys.executable, "-m", "tests.kernels.simulated_backend"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["wrong"] == dict.fromkeys(CHOSEN, 0)
+    assert len(found["times"]) == 3
+    assert found["name"] == "NVIDIA H100 80GB HBM3" and found["identity"] == "00000000:1B:00.0"
 
 
 # The model by itself: the table of the reference, by the most literal count that there is.
