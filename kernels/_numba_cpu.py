@@ -68,6 +68,7 @@ class Backend(_backend.Backend):
     def share(self, ranks: int, cores: int) -> None:
         """Take this rank's part of the node's cores and of its memory."""
         self.threads = max(1, min(cores // ranks, len(self._cores), int(self._numba.config.NUMBA_NUM_THREADS)))
+        self.workers = self.threads
         plural = "s" * (self.threads > 1)
         identity = f"{self.threads} thread{plural} on cores {format_ranges(self._cores)}"
         self.facts = replace(self.facts, identity=identity, free=self.facts.free // ranks)

@@ -32,7 +32,7 @@ from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside, new_folder
 from commbench.results.record import FORMAT
-from commbench.results.status import FAILURES, OK, TIMEOUT, WRONG
+from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.units import approximate_size
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def _begin(
         every = options.name == "kernels"
         first = next((one for one in chosen if one.name == WATERFALL), None)
         factors = {one.label: list(FACTORS) if one is first or not every else [] for one in chosen}
+    chosen.sort(key=lambda one: not factors[one.label])  # what has factors first: the rest is cut by the budget sooner
     studies = _study.build(chosen, asked["dtypes"], factors, backend, device, asked["size"])
     notes = _notes(asked, studies, backend, device, place)
     seats = [Seat(**seat) for seat in place["seats"]]
@@ -286,6 +287,7 @@ class _Crew:
         rows = sorted({row for some in left for row in some})
         late = self._journal is not None and deadline is not None and perf_counter() >= deadline
         if not rows or self._world.command((late,))[0]:
+            self._note_cut(first, rows)
             return EXIT_OK
         self._watchdog.begin(SETUP)
         memory = {name: self._backend.allocate(size) for name, size in study.arenas.items()}
@@ -316,13 +318,23 @@ class _Crew:
         self._watchdog.begin(BETWEEN)
         return code
 
+    def _note_cut(self, first: int, rows: Sequence[int]) -> None:
+        """Keep that rows were not reached, on rank 0, where they have no visit."""
+        if self._journal is None:
+            return
+        about = {"round": 0, "session": self._journal.session, "status": NOT_MEASURED, "reason": "the budget was spent"}
+        for row in rows:
+            for cell in range(first + row * self._world.size, first + (row + 1) * self._world.size):
+                if not self._journal.visits[cell]:
+                    self._journal.append({"cell": cell, **about})
+
     def _check(self, row: Row, launch: Callable[[], None], memory: Mapping[str, Any]) -> int:
         """Return how many elements are wrong after one launch on fresh contents."""
         import numpy as np
 
         from commbench.kernels._verify import Check
 
-        check = Check(row.problem)
+        check = Check(row.problem, self._backend.workers)
         for name in row.problem.arenas:
             self._backend.put(memory[name], check.contents(name))
         launch()
@@ -465,7 +477,7 @@ def _print_results(
 
 def _last(found: Sequence[Result], journal: Journal, options: Options) -> list[str]:
     rounds = [one.record.rounds or 0 for one in found]
-    lines = [f"{sum(one.record.status == OK for one in found)} of {len(found)} rows ok"]
+    lines = [f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok"]
     if min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
         lines.append(
             f"the budget was spent after {min(rounds)} to {max(rounds)} rounds: --resume goes on, a larger --budget "

@@ -8,6 +8,7 @@ whatever the kernel did not have to write must still be as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +109,9 @@ class Check:
     compared piece by piece, each of PERIOD elements, which the caches of a core hold.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, workers: int = 1) -> None:
+        """`workers` threads compare, and call `take` of `wrong`."""
+        self.problem, self._workers = problem, workers
         self._streams = problem.pattern.streams
         sums = bool(problem.pattern.sums)
         self._values = {one.name: values(one, order, sums) for order, one in enumerate(self._streams)}
@@ -144,9 +146,11 @@ class Check:
         if problem.index is not None:
             found = take("index", GUARD, GUARD + 4 * problem.count).view(problem.index.dtype)
             wrong += int((found != problem.index).sum())
-        for begin in range(0, problem.total, PERIOD):
-            wrong += self._wrong_piece(take, begin, min(begin + PERIOD, problem.total))
-        return wrong
+        starts = range(0, problem.total, PERIOD)
+        self._bodies, self._used(0, 1), self._expected(0, 1)  # once, before threads ask for them
+        with ThreadPoolExecutor(self._workers) as pool:
+            pieces = pool.map(lambda start: self._wrong_piece(take, start, min(start + PERIOD, problem.total)), starts)
+            return wrong + sum(pieces)
 
     def _wrong_piece(self, take: Callable[[str, int, int], NDArray[np.uint8]], begin: int, end: int) -> int:
         """Return what is wrong in elements `begin` to `end` of all arenas; `begin` is a multiple of PERIOD."""
