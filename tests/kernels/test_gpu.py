@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from commbench.errors import CommbenchError, UsageError
 from commbench.kernels import _cupy, _gpu, _numba_cuda
 from commbench.kernels._pattern import Access, Problem
 from commbench.kernels.copy import PATTERNS
+from tests.kernels.walks import problems
 
 COPY = PATTERNS[0].of("float16")
 
@@ -174,6 +178,62 @@ def test_a_library_that_finds_no_device_is_quoted() -> None:
     if cuda.is_available():
         pytest.skip("there is a GPU")
     assert "CUDA driver library cannot be found" in _numba_cuda.Backend.probe("cuda")
+
+
+class Recorded:
+    """A module of CuPy's whose kernels only note how they are launched."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.calls: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]] = []
+
+    def get_function(self, name: str) -> Callable[..., None]:
+        def kernel(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], shared_mem: int) -> None:
+            self.calls.append((name, grid, block, arguments, shared_mem))
+
+        return kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "launched"),
+    [
+        ("weight_update_adamw_float16", ["update"]),
+        ("copy_float16_gather_random", ["update"]),
+        ("read_float16", ["update", "total"]),
+        ("copy_float16_tensors_many_small", ["update"] * 9),  # eight tensors of a layer, and a part of the ninth
+    ],
+)
+def test_cupy_is_given_what_the_source_takes(monkeypatch: pytest.MonkeyPatch, name: str, launched: list[str]) -> None:
+    problem = problems(4_000_000)[name]
+    modules: list[Recorded] = []
+
+    def module(code: str) -> Recorded:
+        modules.append(Recorded(code))
+        return modules[-1]
+
+    backend = object.__new__(_cupy.Backend)
+    monkeypatch.setattr(backend, "_cupy", SimpleNamespace(RawModule=module), raising=False)
+    monkeypatch.setattr(backend, "_hip", True, raising=False)  # without graphs
+    monkeypatch.setattr(backend, "_hold_down", lambda *_: 1024)
+    monkeypatch.setattr(backend, "allocate", lambda nbytes: np.zeros(nbytes, np.uint8))
+    arenas = {arena: arena for arena in [*problem.arenas, "sum"]}
+    backend.prepare(problem, arenas)()
+    (made,) = modules
+    assert [call[0] for call in made.calls] == launched
+    parameters = re.findall(r"BOUNDS void update\((.*?)\) \{", made.code)[0].split(", ")
+    kinds = {"int64": np.int64, "float": np.float32, "double": np.float64}
+    position = 0
+    for (_, grid, block, arguments, shared), part in zip(made.calls, _gpu.launches(problem, 256), strict=False):
+        assert (grid, block, shared) == ((part.blocks,), (256,), 1024)
+        assert len(arguments) == len(parameters)
+        for parameter, argument in zip(parameters, arguments, strict=True):
+            if "char" in parameter:
+                assert argument == parameter.split()[-1].lstrip("*")
+            elif "*" not in parameter:
+                assert type(argument) is kinds[parameter.split()[0]]
+        assert (arguments[len(problem.arenas)], arguments[len(problem.arenas) + 1]) == (position, part.count)
+        position += part.count
+    assert position == problem.count
 
 
 def test_the_baseline_is_what_a_walk_is_compared_with() -> None:
