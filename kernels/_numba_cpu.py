@@ -180,6 +180,7 @@ def source(problem: Problem) -> str:
         lines += [f"        {line}" for line in _moving(problem, streamed)]
     else:
         lines += [f"        {line}" for line in _computing(problem, streamed)]
+    lines += ["        fence()"] * bool(streamed)
     lines += ["    return total"] * bool(pattern.sums)
     return "\n".join(lines) + "\n"
 
@@ -343,7 +344,6 @@ def _helpers() -> dict[str, Any]:
         stream_lines(np.uint64(to.ctypes.data + head * size), np.uint64(come_from.ctypes.data + head * size), lines)
         for i in range(head + lines * 64 // size, len(to)):
             to[i] = come_from[i]
-        fence()
 
     return {
         "half_to_float": half_to_float,
@@ -351,4 +351,5 @@ def _helpers() -> dict[str, Any]:
         "bfloat_to_float": bfloat_to_float,
         "float_to_bfloat": float_to_bfloat,
         "stream_out": stream_out,
+        "fence": fence,
     }
