@@ -98,7 +98,11 @@ FACTORS = {
         Factor("misalignment", "every stream begins past an aligned address", _misalignment),
         Factor("stride", "every so manieth element is used", _stride),
         Factor("layout", "an array of structures, field by field or each as a whole", _layout),
-        Factor("gather", "elements by a list: half of them, in order or at random; or what is read, twice", _gather),
+        Factor(
+            "gather",
+            "elements by a list: one of each eight, in order or at random; or what is only read, with repetitions",
+            _gather,
+        ),
         Factor("tensors", "a launch for each tensor of a transformer", _tensors),
         Factor("occupancy", "so many blocks at a time on a multiprocessor", _occupancy),
         Factor("blocks", "a launch of so few blocks", _blocks),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WORKING = "working"  # stands for the element type that --dtype names
 GUARD = 4096  # bytes before and behind what a kernel may touch; keeps its start as aligned as a page
+SPARSE = 8  # a list of places has one of each so many elements
 LAYOUTS = ("soa", "aos", "whole")
 INDICES = ("", "sorted", "random", "duplicate")
 HINTS = ("", "streaming")
@@ -240,7 +241,7 @@ class Problem:
     def count(self) -> int:
         """How many elements one launch updates: fewer than there are where some are passed over."""
         if self.access.index in ("sorted", "random"):
-            return self.total // 2
+            return self.total // SPARSE
         return -(-self.total // self.access.stride)
 
     @property
@@ -299,8 +300,9 @@ class Problem:
         random = np.random.default_rng(7)
         if self.access.index == "duplicate":
             return random.integers(0, self.total, self.count, dtype=np.int32)
-        places = random.permutation(self.total)[: self.count].astype(np.int32)
-        return np.sort(places) if self.access.index == "sorted" else places
+        each = random.integers(0, SPARSE, self.count, dtype=np.int32)
+        places = np.arange(self.count, dtype=np.int32) * np.int32(SPARSE) + each
+        return places if self.access.index == "sorted" else random.permutation(places)
 
     @property
     def tensors(self) -> list[int]:

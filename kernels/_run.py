@@ -10,6 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
@@ -20,9 +21,11 @@ from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
 from commbench.kernels import _study
 from commbench.kernels._backend import Backend, find
 from commbench.kernels._factors import FACTORS
+from commbench.kernels._pattern import Problem
 from commbench.kernels._result import Result, results, slow
 from commbench.kernels._screen import print_waterfalls
 from commbench.kernels._study import Row, Study
+from commbench.kernels._verify import Check
 from commbench.measure import folder
 from commbench.measure.door import on_rank_0
 from commbench.measure.progress import Progress
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 BESIDE = "kernels.jsonl"  # in the run folder: records with what kernels have beside
 WATERFALL = "weight_update"  # the kernel whose factors are measured where all kernels are
+_PART = 1 << 19  # elements that a row is checked on, but for the baseline
 BASE = 1  # the place of the baseline among the rows of a study
 _VISIT = 0.02  # seconds of timed launches that a visit aims at
 _LAUNCHES = (1, 50)  # of a visit
@@ -247,7 +251,8 @@ class _Crew:
         with Progress(progress if self._journal else "off", sum(len(study.rows) for study in self._studies)) as bar:
             for number, study in enumerate(self._studies):
                 left = self._left_over(study, first)
-                deadline = self._deadline(len(self._studies) - number)
+                left_rows = sum(len(other.rows) for other in self._studies[number:])
+                deadline = self._deadline(len(study.rows) / left_rows)
                 code = max(code, self._measure(study, first, left, deadline))
                 first += len(study.rows) * self._world.size
                 self._made += len(study.rows)
@@ -276,16 +281,17 @@ class _Crew:
         found: list[list[int]] = self._world.broadcast(left)
         return found
 
-    def _deadline(self, studies: int) -> float | None:
+    def _deadline(self, part: float) -> float | None:
         """Return when the next study ends at the latest: it has its part of what the budget has left."""
         if self._effort["budget"] is None:
             return None
         now = perf_counter()
-        return now + max(0.0, self._begin + self._effort["budget"] - now) / studies
+        return now + part * max(0.0, self._begin + self._effort["budget"] - now)
 
     def _measure(self, study: Study, first: int, left: Sequence[Sequence[int]], deadline: float | None) -> int:
         rows = sorted({row for some in left for row in some})
-        late = self._journal is not None and deadline is not None and perf_counter() >= deadline
+        spent = self._effort["budget"] is not None and perf_counter() >= self._begin + self._effort["budget"]
+        late = self._journal is not None and spent
         if not rows or self._world.command((late,))[0]:
             self._note_cut(first, rows)
             return EXIT_OK
@@ -294,12 +300,20 @@ class _Crew:
         if study.pattern.sums:
             memory["sum"] = self._backend.allocate(8)
         launches: dict[int, Callable[[], None]] = {}
-        wrong = dict.fromkeys(rows, 0)
-        for row in rows:
+        wrong: dict[int, int] = {}
+        filled: set[str] = set()
+        for row in sorted(rows, key=lambda row: row != BASE):  # the baseline first, and all of it
             self._watchdog.begin(first + row * self._world.size)
-            launches[row] = self._backend.prepare(study.rows[row].problem, memory)
-            like = next((old for old in launches if study.rows[old].problem == study.rows[row].problem), row)
-            wrong[row] = wrong[like] if like != row else self._check(study.rows[row], launches[row], memory)
+            problem = study.rows[row].problem
+            mine = memory
+            if problem.index is not None:  # the list is the row's own
+                mine = {**memory, "index": self._backend.allocate(problem.arenas["index"])}
+            wrong[row] = self._check(problem if row == BASE else _part(problem), mine)
+            check = Check(problem)
+            for name in problem.arenas.keys() - (filled | problem.arenas.keys() if row == BASE else filled):
+                self._backend.put(mine[name], check.contents(name))
+            filled |= problem.arenas.keys() - {"index"}
+            launches[row] = self._backend.prepare(problem, mine)
         counts: dict[int, int] = {}
         code = EXIT_OK
         for number, some in enumerate(left):
@@ -313,7 +327,7 @@ class _Crew:
                 break
         if BASE in rows:  # once more, for all that shared its memory: what was right at first may be wrong by now
             self._watchdog.begin(first + BASE * self._world.size)
-            again = self._check(study.rows[BASE], launches[BASE], memory)
+            again = self._check(_part(study.rows[BASE].problem), memory)
             code = max(code, self._note_wrong(again, first, BASE))
         self._watchdog.begin(BETWEEN)
         return code
@@ -328,19 +342,15 @@ class _Crew:
                 if not self._journal.visits[cell]:
                     self._journal.append({"cell": cell, **about})
 
-    def _check(self, row: Row, launch: Callable[[], None], memory: Mapping[str, Any]) -> int:
+    def _check(self, problem: Problem, memory: Mapping[str, Any]) -> int:
         """Return how many elements are wrong after one launch on fresh contents."""
-        import numpy as np
-
-        from commbench.kernels._verify import Check
-
-        check = Check(row.problem, self._backend.workers)
-        for name in row.problem.arenas:
+        check = Check(problem, self._backend.workers)
+        for name in problem.arenas:
             self._backend.put(memory[name], check.contents(name))
-        launch()
+        self._backend.prepare(problem, memory)()
         total = None
-        if row.pattern.sums:
-            total = float(self._backend.take(memory["sum"], 0, 8).view(np.float64)[0])
+        if problem.pattern.sums:
+            total = float(self._backend.take(memory["sum"], 0, 8).view("float64")[0])
         return check.wrong(lambda name, start, stop: self._backend.take(memory[name], start, stop), total)
 
     def _visit(
@@ -398,6 +408,11 @@ class _Crew:
                 about = {"cell": cell, "round": self._effort["rounds"], "session": self._journal.session}
                 self._journal.append({**about, "status": WRONG, "reason": reason, "wrong": count})
         return EXIT_FAILED
+
+
+def _part(problem: Problem) -> Problem:
+    """Return a smaller problem of the same kind: the same compiled function, on fewer elements."""
+    return replace(problem, total=min(problem.total, _PART))
 
 
 class _Guide:

@@ -48,10 +48,10 @@ class Study:
 
     @property
     def arenas(self) -> dict[str, int]:
-        """The memory that the rows share, each arena as large as the largest of its name."""
+        """The memory that the rows share, each arena as large as the largest of its name; each has its own list."""
         sizes: dict[str, int] = {}
         for row in self.rows:
-            for name, size in row.problem.arenas.items():
+            for name, size in row.problem.arenas.items() - {("index", row.problem.arenas.get("index"))}:
                 sizes[name] = max(size, sizes.get(name, 0))
         return sizes
 
@@ -121,7 +121,8 @@ def build(
 
 def _check_memory(study: Study, free: int, size: int | None) -> None:
     """Raise UsageError where the arenas of a study, and what checking them takes, are more than there is."""
-    need = sum(study.arenas.values()) + 2 * max(study.arenas.values())
+    lists = sum(row.problem.arenas.get("index", 0) for row in study.rows)
+    need = sum(study.arenas.values()) + lists + max(study.arenas.values())
     if need > free:
         default = "the default --size (four times the last-level cache)"
         asked = default if size is None else f"--size {format_size(size)}"

@@ -52,7 +52,7 @@ def test_bad_input_gets_one_line_and_exit_2(arguments: tuple[str, ...], message:
 
 def test_a_size_beyond_memory_says_what_is_needed_and_what_is_free(tmp_path: Path) -> None:
     done = door("--size", "64T", "--device", "cpu", "--factor", "none", name="kernels.copy", cwd=tmp_path)
-    assert re.search(r"copy needs 128 TiB on each rank, and [\d.]+ [KMG]iB is free for each", done.stderr)
+    assert re.search(r"copy needs 96 TiB on each rank, and [\d.]+ [KMG]iB is free for each", done.stderr)
 
 
 def test_a_waterfall_is_measured_kept_and_taken_up_again(tmp_path: Path) -> None:
