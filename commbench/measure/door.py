@@ -127,6 +127,8 @@ def _by_mpi(launched: Launch, options: Timed) -> bool:
     Only what is the same on every rank decides, lest they wait for one another in two places: the launcher and the
     backend's name. What `auto` stands for is not known before ranks have met: without an mpirun they do so by MPI.
     """
+    if (needs := getattr(options, "needs_mpi", None)) is not None:  # a door without a backend of collectives
+        return launched.by_mpirun or bool(needs)
     backend = getattr(options, "backend", "mpi")
     if backend == AUTO and launched.launcher == "torchrun":
         raise UsageError(

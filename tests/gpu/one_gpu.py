@@ -305,9 +305,9 @@ def times(cells: Sequence[Mapping[str, Any]]) -> str:
     return table(("bytes", *DEVICE_BUFFERS), rows)
 
 
-def main(arguments: Sequence[str] | None = None, planned: Sequence[Step] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, planned: Sequence[Step] | None = None, name: str = "one_gpu") -> int:
     """Carry out the steps; return 1 if one failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.one_gpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"python -m tests.gpu.{name}", description="Steps on one GPU.")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write everything that was found")
     asked = parser.parse_args(arguments)
     outcomes = carry_out(steps() if planned is None else planned)

@@ -1,0 +1,110 @@
+"""What a back end is: it compiles a problem for one device, launches it, and times launches by the device's clock.
+
+Back ends are `_numba_cpu.py`, `_cupy.py` (NVIDIA and AMD) and `_numba_cuda.py`. They know no kernel by name: all that
+they need stands in the `Problem`. Memory is handed over as blocks (arenas) of bytes, whose guards they never write.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from commbench.errors import UsageError
+from commbench.kernels._pattern import Access, Pattern, Problem
+from commbench.kernels._traffic import Memory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BACKENDS = {"cpu": ("numba_cpu",), "cuda": ("cupy", "numba_cuda"), "rocm": ("cupy",)}  # by device, the default first
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a back end's device is. None is what it does not tell."""
+
+    name: str  # "NVIDIA H100 80GB HBM3"
+    library: str  # "numba 0.68.1"
+    memory: Memory  # the granules of its traffic
+    cache: int  # bytes of the last-level cache; buffers are several times larger
+    free: int  # bytes of memory that may be allocated
+    dtypes: frozenset[str]  # element types that it can convert
+    peak: float | None = None  # GB/s of the data sheet
+    peak_source: str = ""  # where that is from
+    identity: str = ""  # what tells it from other devices of the host: a PCI address, cores
+
+
+class Backend(ABC):
+    """One device. All that is enqueued runs in order; arrays of the host are NumPy's, of uint8 and one dimension."""
+
+    name: str
+    facts: Facts
+    factors: frozenset[str]  # the fields of Access that it can vary, and "whole" where it moves structs as a whole
+
+    workers = 1  # threads that may call `take` at once
+
+    @staticmethod
+    @abstractmethod
+    def probe(device: str) -> str:
+        """Return why no device of this kind ("cpu", "cuda", "rocm") can be used here; empty where it can."""
+
+    @abstractmethod
+    def __init__(self, device: str, ordinal: int) -> None:
+        """Take device number `ordinal` of this node; raise UsageError where there are fewer."""
+
+    def share(self, ranks: int, cores: int) -> None:  # noqa: B027 (a GPU is one rank's)
+        """Take into account that `ranks` of this node have this device, of `cores` cores together."""
+
+    def baseline(self, pattern: Pattern) -> Access:
+        """Return the walk that is the best case on this device."""
+        return pattern.baseline()
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Any:
+        """Return memory of the device."""
+
+    @abstractmethod
+    def put(self, memory: Any, values: NDArray[Any]) -> None:
+        """Copy `values` to the start of `memory`; done when it returns."""
+
+    @abstractmethod
+    def take(self, memory: Any, start: int, stop: int) -> NDArray[Any]:
+        """Return a copy of bytes `start` to `stop`, after all that was enqueued."""
+
+    @abstractmethod
+    def prepare(self, problem: Problem, arenas: Mapping[str, Any]) -> Callable[[], None]:
+        """Compile, and return what enqueues one launch of the problem on these arenas (named as problem.arenas).
+
+        With `pattern.sums` the arenas hold one more, "sum": a float64 that a launch overwrites with the sum.
+        """
+
+    @abstractmethod
+    def times(self, launch: Callable[[], None], launches: int) -> list[float]:
+        """Return the seconds of each of so many launches, one after another, by the device's clock."""
+
+    def health(self) -> dict[str, float]:
+        """Return what the device tells of itself now: clock_mhz, memory_clock_mhz, temperature_c, power_w."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Let the device go."""
+
+
+def find(device: str, name: str | None = None) -> type[Backend]:
+    """Return the back end for `device`, the default one unless named; raise UsageError where it cannot run here."""
+    from importlib import import_module
+
+    from commbench.errors import unknown_name
+
+    if device not in BACKENDS:
+        raise unknown_name("device", device, BACKENDS)
+    names = BACKENDS[device]
+    if name is not None and name not in names:
+        raise unknown_name(f"back end for {device}", name, names)
+    module = import_module(f"commbench.kernels._{name or names[0]}")
+    kind: type[Backend] = module.Backend
+    if reason := kind.probe(device):
+        raise UsageError(f"--device {device} cannot be used here: {reason}")
+    return kind

@@ -1,0 +1,162 @@
+"""The factors: what is changed against the baseline, one at a time, and what the traffic says that it will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from commbench.errors import unknown_name
+from commbench.kernels._pattern import Access, Pattern, Problem
+from commbench.kernels._traffic import Memory, traffic
+
+BASELINE, CEILING = "baseline", "ceiling"
+_SAMPLE = 98304  # elements that traffic is predicted from; a multiple of every stride, vector and request
+
+Levels = list[tuple[str, Access]]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One thing that a walk through memory can do otherwise: the question, and its levels from a baseline."""
+
+    name: str
+    question: str
+    levels: Callable[[Pattern, Access], Levels]
+    by_traffic: bool = True  # whether bytes moved can tell what it costs
+
+
+def _width(pattern: Pattern, base: Access) -> Levels:
+    vectors = [8, 4, 2, 1]
+    return [
+        (f"{vector * pattern.widest} B", replace(base, vector=vector)) for vector in vectors if vector != base.vector
+    ]
+
+
+def _misalignment(pattern: Pattern, base: Access) -> Levels:
+    one = [("1 element", replace(base, vector=1, offset=1))]
+    return [*one, ("1 vector", replace(base, offset=base.vector))] if base.vector > 1 else one
+
+
+def _stride(pattern: Pattern, base: Access) -> Levels:
+    return [(f"{stride}", replace(base, vector=1, stride=stride)) for stride in (2, 4, 8, 16, 32)]
+
+
+def _layout(pattern: Pattern, base: Access) -> Levels:
+    return [(name, replace(base, vector=1, layout=name)) for name in ("aos", "whole")] * (len(pattern.streams) > 1)
+
+
+def _gather(pattern: Pattern, base: Access) -> Levels:
+    kinds = ["sorted", "random"]
+    if any(stream.reads and not stream.writes for stream in pattern.streams):
+        kinds.append("duplicate")
+    return [(kind, replace(base, vector=1, index=kind)) for kind in kinds]
+
+
+def _tensors(pattern: Pattern, base: Access) -> Levels:
+    return [] if pattern.sums else [("many small", replace(base, tensors=True))]
+
+
+def _occupancy(pattern: Pattern, base: Access) -> Levels:
+    return [(f"{blocks} block{'s' * (blocks > 1)}", replace(base, resident=blocks)) for blocks in (4, 2, 1)]
+
+
+def _blocks(pattern: Pattern, base: Access) -> Levels:
+    return [(f"{blocks}", replace(base, blocks=blocks)) for blocks in (320, 2240)]  # PyTorch's multi-tensor launches
+
+
+def _loop(pattern: Pattern, base: Access) -> Levels:
+    return [("grid-stride", replace(base, blocks=2048))]
+
+
+def _elements(pattern: Pattern, base: Access) -> Levels:
+    return [(f"{items} vectors", replace(base, items=items)) for items in (2, 4, 8)]
+
+
+def _hint(pattern: Pattern, base: Access) -> Levels:
+    if base.hint:
+        return [("none", replace(base, hint=""))]
+    return [("streaming", replace(base, hint="streaming"))] * any(stream.writes for stream in pattern.streams)
+
+
+def _inplace(pattern: Pattern, base: Access) -> Levels:
+    both = any(stream.reads and stream.writes for stream in pattern.streams)
+    return [("out of place", replace(base, inplace=False))] * both
+
+
+def _cache(pattern: Pattern, base: Access) -> Levels:
+    return [("warm", replace(base, warm=True, hint=""))]
+
+
+def _threads(pattern: Pattern, base: Access) -> Levels:
+    return [("1", replace(base, threads=1))]
+
+
+FACTORS = {
+    factor.name: factor
+    for factor in (
+        Factor("width", "bytes that a lane moves at a time, of the widest stream", _width),
+        Factor("misalignment", "every stream begins past an aligned address", _misalignment),
+        Factor("stride", "every so manieth element is used", _stride),
+        Factor("layout", "an array of structures, field by field or each as a whole", _layout),
+        Factor(
+            "gather",
+            "elements by a list: one of each eight, in order or at random; or what is only read, with repetitions",
+            _gather,
+        ),
+        Factor("tensors", "a launch for each tensor of a transformer", _tensors),
+        Factor("occupancy", "so many blocks at a time on a multiprocessor", _occupancy),
+        Factor("blocks", "a launch of so few blocks", _blocks),
+        Factor("elements", "vectors that a thread takes in one pass", _elements),
+        Factor("loop", "a grid-stride loop instead of one pass", _loop),
+        Factor("hint", "stores, and on GPUs loads, past the caches, or not", _hint),
+        Factor("inplace", "new values go to arrays of their own", _inplace),
+        Factor("cache", "a problem that fits a cache and is there already", _cache, by_traffic=False),
+        Factor("threads", "one thread on a CPU", _threads),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Level:
+    """One row of the waterfall: a walk, and the share of the baseline's bandwidth that is predicted for it.
+
+    The bracket is from no request to every request being joined by the caches; (None, None) where traffic cannot tell.
+    """
+
+    factor: str
+    level: str
+    access: Access
+    predicted_low: float | None = 1.0
+    predicted_high: float | None = 1.0
+
+
+def levels(pattern: Pattern, base: Access, memory: Memory, offers: Iterable[str], asked: Iterable[str]) -> list[Level]:
+    """Return the levels of the factors `asked` for that a device has, which varies what it `offers` (Backend.factors).
+
+    Predictions are relative to the baseline on the same memory: the ratio of bytes moved for each useful byte.
+    """
+    may = set(offers)
+    found = []
+    for name in asked:
+        factor = FACTORS[name]
+        for level, access in factor.levels(pattern, base):
+            new = access.differs(base).keys() | ({"whole"} if access.layout == "whole" else set())
+            if new <= may:
+                low, high = predict(pattern, base, access, memory) if factor.by_traffic else (None, None)
+                found.append(Level(name, level, access, low, high))
+    return found
+
+
+def predict(pattern: Pattern, base: Access, access: Access, memory: Memory) -> tuple[float, float]:
+    """Return the bracket of a walk's bandwidth as shares of the baseline's."""
+    best = traffic(Problem(pattern, base, _SAMPLE), memory)
+    here = traffic(Problem(pattern, access, _SAMPLE), memory)
+    low, high = sorted((here.least / best.least, here.most / best.most))
+    return low, high
+
+
+def find_factor(name: str) -> Factor:
+    """Return the factor called `name`; raise UsageError with the nearest names where there is none."""
+    if name not in FACTORS:
+        raise unknown_name("factor", name, FACTORS)
+    return FACTORS[name]

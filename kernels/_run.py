@@ -1,0 +1,501 @@
+"""One launch: the device taken, the plan made or taken up again, rows visited in shuffled rounds, and what is printed.
+
+All ranks visit one row at a time, at once, each on its own device. Rank 0 keeps what they gave.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TextIO
+
+from commbench import __version__
+from commbench.backends.world import World
+from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
+from commbench.kernels import _study
+from commbench.kernels._backend import Backend, find
+from commbench.kernels._factors import FACTORS
+from commbench.kernels._pattern import Problem
+from commbench.kernels._result import Result, results, slow
+from commbench.kernels._screen import print_waterfalls
+from commbench.kernels._study import Row, Study
+from commbench.kernels._verify import Check
+from commbench.measure import folder
+from commbench.measure.door import on_rank_0
+from commbench.measure.progress import Progress
+from commbench.measure.screen import note
+from commbench.measure.site import Seat, site
+from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
+from commbench.results import manifest
+from commbench.results.journal import Journal, append_beside, new_folder
+from commbench.results.record import FORMAT
+from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
+from commbench.units import approximate_size
+
+if TYPE_CHECKING:
+    from commbench.kernels._door import Options
+
+BESIDE = "kernels.jsonl"  # in the run folder: records with what kernels have beside
+WATERFALL = "weight_update"  # the kernel whose factors are measured where all kernels are
+_PART = 1 << 19  # elements that a row is checked on, but for the baseline
+BASE = 1  # the place of the baseline among the rows of a study
+_VISIT = 0.02  # seconds of timed launches that a visit aims at
+_LAUNCHES = (1, 50)  # of a visit
+_RENEWABLE = ("rounds", "budget")
+_SAME = {"collective": "door", "backend": "back end", "library": "library", "size": "number of ranks"}
+
+
+def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
+    """Carry out one launch on every rank and return the exit code, the same on all."""
+    device, why = _choose(world, options)
+    backend = _open(world, device, options.plan["library"])
+    place = site(world)
+    devices = world.gather(_about(backend)) or []  # on rank 0
+    journal: Journal | None = None
+    try:
+
+        def prepare() -> dict[str, Any]:
+            nonlocal journal
+            journal = (_take_up if options.resume else _begin)(world, backend, device, options, words, place, devices)
+            plan = journal.manifest["plan"]
+            about = {"folder": str(journal.folder.resolve()), "session": journal.session}
+            return {"cells": plan["cells"], "effort": plan["effort"], **about}
+
+        plan = on_rank_0(world, prepare)
+        studies = _study.from_cells(plan["cells"], world.size, options.patterns)
+        watchdog.tell(_Guide(studies, world.size, Path(plan["folder"]), plan["session"]))
+        crew = _Crew(world, watchdog, backend, studies, plan["effort"], journal)
+        if journal is not None:
+            _say_first(journal, device, why, options)
+        code = crew.carry_out(options.progress)
+        watchdog.begin(RESTING)  # whoever reads what is printed may take their time
+        if journal is not None:
+            code = max(code, _print_results(journal, studies, devices, options))
+        (code,) = world.command((code,))
+        watchdog.begin(SETUP)
+    finally:
+        if journal is not None:
+            journal.close()
+    backend.close()
+    return code
+
+
+def _choose(world: World, options: Options) -> tuple[str, str]:
+    """Return the kind of device, alike on all ranks, and why."""
+    if options.plan["device"] is not None:
+        return options.plan["device"], "as asked"
+    for device in ("cuda", "rocm"):
+        trouble = _trouble(device, options.plan["library"])
+        if not world.largest(bool(trouble))[0]:
+            return device, "the default, where every rank has one"
+    return "cpu", "the default: not every rank has a GPU (--device cuda says why)"
+
+
+def _trouble(device: str, library: str | None) -> str:
+    try:
+        find(device, library)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _open(world: World, device: str, library: str | None) -> Backend:
+    """Return the back end for this rank's device; raise UsageError on every rank where one cannot have its own."""
+    backend, trouble = None, ""
+    try:
+        backend = find(device, library)(device, world.node_rank)
+    except UsageError as error:
+        trouble = str(error)
+    if trouble := world.first_text(trouble):
+        raise UsageError(trouble)
+    assert backend is not None
+    backend.share(world.node_size, world.cores)
+    return backend
+
+
+def _about(backend: Backend) -> dict[str, Any]:
+    """Return what the manifest keeps of this rank's device."""
+    facts = backend.facts
+    about = {name: getattr(facts, name) for name in ("name", "library", "cache", "free", "peak", "peak_source")}
+    return {**about, "identity": facts.identity, "health": backend.health()}
+
+
+def _begin(
+    world: World,
+    backend: Backend,
+    device: str,
+    options: Options,
+    words: Sequence[str],
+    place: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]],
+) -> Journal:
+    """Make the plan of a new run and open its folder, on rank 0."""
+    asked = options.plan
+    chosen = _patterns(options)
+    factors = {pattern.label: asked["factors"] for pattern in chosen}
+    if asked["factors"] is None:
+        every = options.name == "kernels"
+        first = next((one for one in chosen if one.name == WATERFALL), None)
+        factors = {one.label: list(FACTORS) if one is first or not every else [] for one in chosen}
+    chosen.sort(key=lambda one: not factors[one.label])  # what has factors first: the rest is cut by the budget sooner
+    studies = _study.build(chosen, asked["dtypes"], factors, backend, device, asked["size"])
+    notes = _notes(asked, studies, backend, device, place)
+    seats = [Seat(**seat) for seat in place["seats"]]
+    groups = {f"rank {rank}": folder.group_facts([rank], seats, 1.0) for rank in range(world.size)}
+    contents = {
+        "version": FORMAT,
+        "plan": {
+            "facts": {
+                "collective": "kernels",
+                "backend": backend.name,
+                "library": backend.facts.library,
+                "method": "loop",
+                "launch": 0,
+                "simulated": False,
+                "size": world.size,
+                "nodes": world.nodes,
+                "groups": groups,
+            },
+            "device": device,
+            "effort": asked,
+            "notes": notes,
+            "cells": _study.to_cells(studies, list(groups), "host" if device == "cpu" else "device"),
+        },
+        "library": {"devices": list(devices)},
+        "machine": manifest.machine(),
+        "sessions": [folder.session(words, place)],
+    }
+    out = Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-{options.name}")
+    return Journal.create(out, contents)
+
+
+def _patterns(options: Options) -> list[Any]:
+    """Return the patterns asked for: by default each kernel's first variant."""
+    asked = options.plan
+    variants = None if asked["variants"] in (None, ["all"]) else asked["variants"]
+    found = _study.choose([one for one in options.patterns if one.name in asked["kernels"]], variants)
+    if asked["variants"] is None and options.name != "kernels":
+        return found[:1]
+    return found
+
+
+def _notes(
+    asked: Mapping[str, Any], studies: Sequence[Study], backend: Backend, device: str, place: Mapping[str, Any]
+) -> list[str]:
+    notes = []
+    size, cache = asked["size"], backend.facts.cache
+    if size is not None and size < _study.CACHES * cache:
+        notes.append(
+            f"arrays of {approximate_size(size)} are less than {_study.CACHES} times the cache of "
+            f"{approximate_size(cache)}: what is measured is the cache as well"
+        )
+    have = {row.level.factor for study in studies for row in study.rows}
+    if lacking := [name for name in asked["factors"] or () if name not in have]:
+        if set(lacking) == set(asked["factors"]):
+            raise UsageError(
+                f"{', '.join(lacking)}: no such factor on {device} by {backend.name} for these kernels; there are "
+                f"{', '.join(_study.offered(studies, backend)) or 'none'}"
+            )
+        notes.append(f"not on {device} by {backend.name}: {', '.join(lacking)}")
+    if place["crowded"]:
+        notes.append(f"ranks outnumber the cores of a machine ({place['cores']} here): times hold the wait for one too")
+    return notes
+
+
+def _take_up(
+    world: World,
+    backend: Backend,
+    device: str,
+    options: Options,
+    words: Sequence[str],
+    place: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]],
+) -> Journal:
+    """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
+    journal = Journal.reopen(Path(options.out or ""))
+    plan = journal.manifest["plan"]
+    here = {"collective": "kernels", "backend": backend.name, "library": backend.facts.library, "size": world.size}
+    folder.check_same(journal.folder, plan["facts"], here, _SAME)
+    _study.from_cells(plan["cells"], world.size, options.patterns)
+    folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
+    journal.begin_session(folder.session(words, place))
+    return journal
+
+
+class _Crew:
+    """The ranks at work on the studies of a plan."""
+
+    def __init__(
+        self,
+        world: World,
+        watchdog: Watchdog,
+        backend: Backend,
+        studies: Sequence[Study],
+        effort: Mapping[str, Any],
+        journal: Journal | None,
+    ) -> None:
+        self._world, self._watchdog, self._backend = world, watchdog, backend
+        self._studies, self._effort, self._journal = studies, effort, journal
+        self._begin = perf_counter()
+        self._made = 0
+
+    def carry_out(self, progress: str) -> int:
+        """Measure all that there is to measure; return the exit code."""
+        code, first = EXIT_OK, 0
+        with Progress(progress if self._journal else "off", sum(len(study.rows) for study in self._studies)) as bar:
+            for number, study in enumerate(self._studies):
+                left = self._left_over(study, first)
+                left_rows = sum(len(other.rows) for other in self._studies[number:])
+                deadline = self._deadline(len(study.rows) / left_rows)
+                code = max(code, self._measure(study, first, left, deadline))
+                first += len(study.rows) * self._world.size
+                self._made += len(study.rows)
+                bar.update(lambda: self._made, lambda: None)
+        if self._journal is not None:
+            self._journal.write_records()
+        return code
+
+    def _left_over(self, study: Study, first: int) -> list[list[int]]:
+        """Return for each round the rows that were not yet visited in it by all ranks."""
+        ranks, rounds = self._world.size, self._effort["rounds"]
+        left = None
+        if self._journal is not None:
+            done = [
+                {visit["round"] for visit in self._journal.visits[first + i] if visit["status"] == OK}
+                for i in range(len(study.rows) * ranks)
+            ]
+            left = [
+                [
+                    row
+                    for row in range(len(study.rows))
+                    if any(number not in some for some in done[row * ranks : (row + 1) * ranks])
+                ]
+                for number in range(rounds)
+            ]
+        found: list[list[int]] = self._world.broadcast(left)
+        return found
+
+    def _deadline(self, part: float) -> float | None:
+        """Return when the next study ends at the latest: it has its part of what the budget has left."""
+        if self._effort["budget"] is None:
+            return None
+        now = perf_counter()
+        return now + part * max(0.0, self._begin + self._effort["budget"] - now)
+
+    def _measure(self, study: Study, first: int, left: Sequence[Sequence[int]], deadline: float | None) -> int:
+        rows = sorted({row for some in left for row in some})
+        spent = self._effort["budget"] is not None and perf_counter() >= self._begin + self._effort["budget"]
+        late = self._journal is not None and spent
+        if not rows or self._world.command((late,))[0]:
+            self._note_cut(first, rows)
+            return EXIT_OK
+        self._watchdog.begin(SETUP)
+        memory = {name: self._backend.allocate(size) for name, size in study.arenas.items()}
+        if study.pattern.sums:
+            memory["sum"] = self._backend.allocate(8)
+        launches: dict[int, Callable[[], None]] = {}
+        wrong: dict[int, int] = {}
+        filled: set[str] = set()
+        for row in sorted(rows, key=lambda row: row != BASE):  # the baseline first, and all of it
+            self._watchdog.begin(first + row * self._world.size)
+            problem = study.rows[row].problem
+            mine = memory
+            if problem.index is not None:  # the list is the row's own
+                mine = {**memory, "index": self._backend.allocate(problem.arenas["index"])}
+            wrong[row] = self._check(problem if row == BASE else _part(problem), mine)
+            check = Check(problem)
+            for name in problem.arenas.keys() - (filled | problem.arenas.keys() if row == BASE else filled):
+                self._backend.put(mine[name], check.contents(name))
+            filled |= problem.arenas.keys() - {"index"}
+            launches[row] = self._backend.prepare(problem, mine)
+        counts: dict[int, int] = {}
+        code = EXIT_OK
+        for number, some in enumerate(left):
+            order = sorted(some)
+            random.Random(f"{self._effort['seed']} {first} {number}").shuffle(order)
+            for row in order:
+                visit = self._visit(row, first, number, launches[row], study.rows[row], counts)
+                code = max(code, self._keep(visit, wrong[row], first, row, number))
+            late = self._journal is not None and deadline is not None and perf_counter() >= deadline
+            if self._world.command((late,))[0]:
+                break
+        if BASE in rows:  # once more, for all that shared its memory: what was right at first may be wrong by now
+            self._watchdog.begin(first + BASE * self._world.size)
+            again = self._check(_part(study.rows[BASE].problem), memory)
+            code = max(code, self._note_wrong(again, first, BASE))
+        self._watchdog.begin(BETWEEN)
+        return code
+
+    def _note_cut(self, first: int, rows: Sequence[int]) -> None:
+        """Keep that rows were not reached, on rank 0, where they have no visit."""
+        if self._journal is None:
+            return
+        about = {"round": 0, "session": self._journal.session, "status": NOT_MEASURED, "reason": "the budget was spent"}
+        for row in rows:
+            for cell in range(first + row * self._world.size, first + (row + 1) * self._world.size):
+                if not self._journal.visits[cell]:
+                    self._journal.append({"cell": cell, **about})
+
+    def _check(self, problem: Problem, memory: Mapping[str, Any]) -> int:
+        """Return how many elements are wrong after one launch on fresh contents."""
+        check = Check(problem, self._backend.workers)
+        for name in problem.arenas:
+            self._backend.put(memory[name], check.contents(name))
+        self._backend.prepare(problem, memory)()
+        total = None
+        if problem.pattern.sums:
+            total = float(self._backend.take(memory["sum"], 0, 8).view("float64")[0])
+        return check.wrong(lambda name, start, stop: self._backend.take(memory[name], start, stop), total)
+
+    def _visit(
+        self, row: int, first: int, number: int, launch: Callable[[], None], about: Row, counts: dict[int, int]
+    ) -> dict[str, Any]:
+        """Time some launches of a row, on all ranks at once; return what this rank's visit gave."""
+        self._watchdog.begin(first + row * self._world.size, number)
+        least, most = _LAUNCHES
+        if row not in counts:
+            (nanoseconds,) = self._world.largest(int(self._backend.times(launch, 1)[0] * 1e9))
+            counts[row] = max(least, min(most, round(_VISIT * 1e9 / max(1, nanoseconds))))
+        self._world.meet()
+        begin = perf_counter()
+        if about.level.access.warm:
+            self._backend.times(launch, 2)
+        samples = [round(seconds * 1e6, 3) for seconds in self._backend.times(launch, counts[row])]
+        ordered = sorted(samples)
+        middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+        self._watchdog.begin(BETWEEN)
+        return {
+            "status": OK,
+            "median_us": middle,
+            "mean_us": sum(samples) / len(samples),
+            "min_us": ordered[0],
+            "max_us": ordered[-1],
+            "seconds": perf_counter() - begin,
+            "iterations": len(samples),
+            "samples_us": samples,
+            **self._backend.health(),
+        }
+
+    def _keep(self, visit: dict[str, Any], wrong: int, first: int, row: int, number: int) -> int:
+        """Keep every rank's visit, on rank 0; return the exit code that it deserves."""
+        visit["wrong"] = wrong
+        if wrong:
+            visit |= {"status": WRONG, "reason": f"{wrong} elements or bytes beside them are wrong after one launch"}
+        gathered = self._world.gather(visit)
+        if self._journal is None or gathered is None:
+            return EXIT_OK
+        for rank, one in enumerate(gathered):
+            cell = first + row * self._world.size + rank
+            if not any(old["round"] == number and old["status"] == OK for old in self._journal.visits[cell]):
+                self._journal.append({"cell": cell, "round": number, "session": self._journal.session, **one})
+        return EXIT_FAILED if any(one["status"] != OK for one in gathered) else EXIT_OK
+
+    def _note_wrong(self, wrong: int, first: int, row: int) -> int:
+        """Keep a check after the rounds that found something, on rank 0."""
+        gathered = self._world.gather(wrong)
+        if self._journal is None or not any(gathered or ()):
+            return EXIT_OK
+        for rank, count in enumerate(gathered or ()):
+            if count:
+                cell = first + row * self._world.size + rank
+                reason = f"{count} elements or bytes beside them are wrong after the last round"
+                about = {"cell": cell, "round": self._effort["rounds"], "session": self._journal.session}
+                self._journal.append({**about, "status": WRONG, "reason": reason, "wrong": count})
+        return EXIT_FAILED
+
+
+def _part(problem: Problem) -> Problem:
+    """Return a smaller problem of the same kind: the same compiled function, on fewer elements."""
+    return replace(problem, total=min(problem.total, _PART))
+
+
+class _Guide:
+    """Names rows for the watchdog; a timeout goes into the run folder from whichever rank is left."""
+
+    def __init__(self, studies: Sequence[Study], ranks: int, folder: Path, session: int) -> None:
+        self._rows = [(row, study.dtype) for study in studies for row in study.rows]
+        self._ranks, self._folder, self._session = ranks, folder, session
+
+    def describe(self, cell: int) -> str:
+        row, dtype = self._rows[cell // self._ranks]
+        return f"at kernel {row.name} {dtype}"
+
+    def concerned(self, cell: int) -> Sequence[int]:
+        return range(self._ranks)
+
+    def give_up(self) -> None:
+        """A device is let go with its process."""
+
+    def record(self, cell: int, number: int, reason: str) -> None:
+        for rank in range(self._ranks):
+            visit = {"cell": cell + rank, "round": number, "session": self._session, "status": TIMEOUT}
+            append_beside(self._folder, {**visit, "reason": reason})
+
+
+def _aside(options: Options) -> TextIO:
+    return sys.stdout if options.format == "table" else sys.stderr
+
+
+def _say(lines: Sequence[str], out: TextIO) -> None:
+    print("".join(f"# {line}\n" for line in lines), file=out, end="", flush=True)
+
+
+def _say_first(journal: Journal, device: str, why: str, options: Options) -> None:
+    plan = journal.manifest["plan"]
+    ranks = plan["facts"]["size"]
+    lines = [
+        f"commbench {__version__}, kernels on {device}: {why}; {plan['facts']['backend']}, {plan['facts']['library']}",
+        *(
+            f"rank {rank}: {about['name']}, {about['identity']}, last-level cache {approximate_size(about['cache'])}"
+            for rank, about in enumerate(journal.manifest["library"]["devices"])
+        ),
+        f"GB/s: bytes read and written / median time of the rounds{', all ranks at once' * (ranks > 1)}; of baseline: "
+        "median of paired rounds, low and high its interval within this launch",
+        "predicted: the share of the baseline's bandwidth by bytes moved, if caches join no or all requests",
+        *plan["notes"],
+        f"results in {journal.folder}",
+    ]
+    _say(lines, _aside(options))
+
+
+def _print_results(
+    journal: Journal, studies: Sequence[Study], devices: Sequence[Mapping[str, Any]], options: Options
+) -> int:
+    """Print what was measured, keep it beside the records, and return the exit code."""
+    peaks = [options.peak or about["peak"] for about in devices]
+    source = "the peak given by --peak" if options.peak else next((one["peak_source"] for one in devices), "")
+    found = results(journal, studies, len(devices), peaks)
+    code = EXIT_OK
+    try:
+        journal.write_beside(BESIDE, "".join(json.dumps(one.to_dict()) + "\n" for one in found))
+    except DiskError as error:
+        note(str(error))
+        code = EXIT_FAILED
+    names = [f"rank {rank} ({about['identity']})" for rank, about in enumerate(devices)]
+    if options.format == "json":
+        print("".join(json.dumps(one.to_dict()) + "\n" for one in found), end="", flush=True)
+    elif options.format == "csv":
+        writer = csv.DictWriter(sys.stdout, list(found[0].to_dict()), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(one.to_dict() for one in found)
+    else:
+        print_waterfalls(found, studies, names, source, sys.stdout)
+    _say([*slow(journal, studies, names), *_last(found, journal, options)], _aside(options))
+    return EXIT_FAILED if any(one.record.status in FAILURES for one in found) else code
+
+
+def _last(found: Sequence[Result], journal: Journal, options: Options) -> list[str]:
+    rounds = [one.record.rounds or 0 for one in found]
+    lines = [f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok"]
+    if min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
+        lines.append(
+            f"the budget was spent after {min(rounds)} to {max(rounds)} rounds: --resume goes on, a larger --budget "
+            "goes further"
+        )
+    return lines

@@ -1,0 +1,68 @@
+"""What tests.gpu.kernels concludes from what it finds; the finding itself takes a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gpu import kernels
+from tests.gpu.one_gpu import Skip, Trouble
+
+
+def row(factor: str = "baseline", level: str = "", **changes: Any) -> dict[str, Any]:
+    """A row that is as it should be."""
+    found = {"algorithm": f"weight_update adamw {factor} {level}".rstrip(), "dtype": "float16", "status": "ok"}
+    numbers = {"algbw": 2800.0, "of_peak": 0.836, "of_ceiling": 0.97, "of_baseline": 1.0}
+    return {**found, "reason": "", "factor": factor, "level": level, **numbers} | {
+        "predicted_low": 1.0,
+        "predicted_high": 1.0,
+        **changes,
+    }
+
+
+def test_the_steps_take_six_minutes_at_most() -> None:
+    assert sum(step.limit for step in kernels.steps()) <= 360
+
+
+def test_wrong_answers_are_faults_and_rows_without_time_are_none() -> None:
+    rows = [row(), row(status="not_measured", reason="budget"), row("stride", "8", status="wrong", reason="3 elements")]
+    assert kernels.faults_of(rows) == ["weight_update adamw stride 8 float16: wrong (3 elements)"]
+
+
+def test_a_baseline_far_below_its_ceiling_is_a_fault_and_so_is_none() -> None:
+    assert kernels.faults_of_baseline([row(), row("stride", "8", of_ceiling=0.2)]) == []
+    slow = kernels.faults_of_baseline([row(of_ceiling=0.9)])
+    assert slow == ["weight_update adamw baseline: 0.900 of the copy of its byte mix, and 0.95 are wanted"]
+    assert kernels.faults_of_baseline([row(of_ceiling=None)]) == ["no baseline was measured"]
+
+
+def test_rows_outside_their_bracket_are_named() -> None:
+    within = row("stride", "2", predicted_low=0.5, predicted_high=1.0, of_baseline=0.46)
+    below = row("stride", "8", predicted_low=0.25, predicted_high=0.5, of_baseline=0.1)
+    unknown = row("cache", "warm", predicted_low=None, predicted_high=None, of_baseline=2.0)
+    assert kernels.outside_bracket([row(), within, below, unknown]) == ["stride 8 (0.10)"]
+
+
+def test_the_waterfall_has_measured_beside_predicted() -> None:
+    missing = row("cache", "warm", status="not_measured", algbw=None, of_peak=None, of_ceiling=None, of_baseline=None)
+    lines = kernels.waterfall([row("stride", "8", of_baseline=0.3, predicted_low=0.25), missing]).splitlines()
+    assert lines[1].split() == [
+        *("weight_update", "adamw", "stride", "8", "float16", "ok", "2800", "0.836", "0.970", "0.300"),
+        *("0.250", "to", "1.000"),
+    ]
+    assert lines[2].split()[5:] == ["not_measured", "-", "-", "-", "-", "1.000", "to", "1.000"]
+
+
+def test_torch_must_be_slower() -> None:
+    ratio = {
+        "ours": "weight_update adamw32 float32",
+        "peer": "torch 2.13 fused AdamW",
+        "ours_us": 700.0,
+        "control": 1.0,
+    }
+    assert kernels.judged_peers({"without": "", "ratios": [ratio | {"ratio": 1.04}]}).note == "1 comparisons"
+    with pytest.raises(Trouble, match=r"not faster than torch's fused AdamW: weight_update adamw32 float32 \(0\.980\)"):
+        kernels.judged_peers({"without": "", "ratios": [ratio | {"ratio": 0.98}]})
+    with pytest.raises(Skip, match="torch is not installed"):
+        kernels.judged_peers({"without": "torch is not installed", "ratios": []})

@@ -1,0 +1,85 @@
+"""The doors of kernels as a user meets them: tables, records, bad input, runs that go on."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commbench.results.journal import read_records
+from tests.mpi.launch import MPIRUN, launch, library
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'commbench[kernels]'")
+
+SMALL = ("--device", "cpu", "--size", "64K", "--rounds", "2")
+
+
+def door(*arguments: str, name: str = "kernels", cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"commbench.{name}", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+BAD = [
+    (("--size", "64T", "--device", "cpu"), "--size 64T does not fit the memory"),
+    (("--size", "1"), "--size is at least 4096 bytes, not '1'"),
+    (("--factor", "strid"), "unknown factor 'strid': did you mean stride"),
+    (("--kernel", "copi"), "unknown kernel 'copi': did you mean copy?"),
+    (("--variant", "adm", "--device", "cpu"), "unknown variant 'adm': did you mean adam"),
+    (("--device", "gpu"), "unknown device 'gpu': did you mean cpu?"),
+    (("--device", "cpu", "--dtype", "int32"), "--device cpu has no int32"),
+    (
+        ("--device", "cpu", "--dtype", "float64", "--kernel", "sgd_momentum"),
+        "none of these kernels is defined for float64",
+    ),
+    (("--device", "cpu", "--factor", "occupancy"), "occupancy: no such factor on cpu by numba_cpu"),
+    (("--device", "cpu", "--library", "cupy"), "unknown back end for cpu 'cupy': known: numba_cpu"),
+    (("--resume",), "--resume goes on with the run in --out DIR"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_gets_one_line_and_exit_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = door(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == "" and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"commbench kernels: error: {message}")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_size_beyond_memory_says_what_is_needed_and_what_is_free(tmp_path: Path) -> None:
+    done = door("--size", "64T", "--device", "cpu", "--factor", "none", name="kernels.copy", cwd=tmp_path)
+    assert re.search(r"copy needs 96 TiB on each rank, and [\d.]+ [KMG]iB is free for each", done.stderr)
+
+
+def test_a_waterfall_is_measured_kept_and_taken_up_again(tmp_path: Path) -> None:
+    done = door(*SMALL, "--factor", "stride", "--out", "run", name="kernels.copy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "# 7 of 7 cells ok" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("   stride")]
+    assert [row[1] for row in rows] == ["2", "4", "8", "16", "32"]
+    assert [row[6] for row in rows] == ["0.33", "0.17", "0.083", "0.042", "0.021"]  # predicted: no interval of 2 rounds
+    records = read_records(tmp_path / "run")
+    assert {(record.status, record.wrong, record.rounds) for record in records} == {("ok", 0, 2)}
+    beside = [json.loads(line) for line in (tmp_path / "run" / "kernels.jsonl").read_text().splitlines()]
+    assert [entry["factor"] for entry in beside] == ["ceiling", "baseline", *["stride"] * 5]
+    assert beside[1]["of_baseline"] == 1 and beside[0]["size"] == beside[0]["count"] * 4
+
+    again = door("--out", "run", "--resume", "--rounds", "3", "--json", name="kernels.copy", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert [json.loads(line)["rounds"] for line in again.stdout.splitlines()] == [3] * 7
+    other = door("--out", "run", "--resume", "--size", "128K", name="kernels.copy", cwd=tmp_path)
+    assert other.returncode == 2 and "holds another plan" in other.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not library(), reason=f"no mpirun beside this interpreter ({MPIRUN})")
+def test_ranks_measure_at_once_and_have_rows_of_their_own(tmp_path: Path) -> None:
+    done = launch(2, "commbench.kernels.fill", *SMALL, "--factor", "none", "--json", timeout=200, cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert [(one["rank"], one["factor"]) for one in done.records] == [
+        *((0, "ceiling"), (1, "ceiling"), (0, "baseline"), (1, "baseline"))
+    ]

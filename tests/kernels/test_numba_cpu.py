@@ -1,0 +1,130 @@
+"""The Numba kernels on this CPU: every kernel, type and walk is right, and 16-bit numbers round as NumPy does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commbench.kernels import _study
+from commbench.kernels._factors import FACTORS, levels
+from commbench.kernels._pattern import Access, Pattern, Problem
+from commbench.kernels._verify import Check, decode, encode
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'commbench[kernels]'")
+
+from commbench.kernels._numba_cpu import Backend, _helpers, last_level_cache, source
+
+EVERY = [pattern for name in _study.names() for pattern in _study.patterns(name)]
+TOTAL = 5003  # blocks of 1024, and a remainder; threads with unlike parts
+TYPES = {"weight_update": ("float16",), "sgd_momentum": ("bfloat16",)}  # compiling takes a second or two each
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    return Backend("cpu", 0)
+
+
+def wrong(backend: Backend, problem: Problem) -> int:
+    """Launch a problem once and return what its check finds."""
+    check = Check(problem)
+    arenas = {name: backend.allocate(size) for name, size in problem.arenas.items()}
+    for name in arenas:
+        backend.put(arenas[name], check.contents(name))
+    if problem.pattern.sums:
+        arenas["sum"] = backend.allocate(8)
+    backend.prepare(problem, arenas)()
+    total = float(arenas["sum"].view(np.float64)[0]) if problem.pattern.sums else None
+    return check.wrong(lambda name, start, stop: backend.take(arenas[name], start, stop), total)
+
+
+@pytest.mark.parametrize("pattern", EVERY, ids=lambda pattern: pattern.label)
+def test_the_baseline_of_every_kernel_is_right_in_every_type(backend: Backend, pattern: Pattern) -> None:
+    for dtype in TYPES.get(pattern.name, pattern.dtypes):
+        one = pattern.of(dtype)
+        assert wrong(backend, Problem(one, backend.baseline(one), TOTAL)) == 0
+
+
+@pytest.mark.parametrize("name", ["triad", "weight_update"])
+def test_the_ceiling_moves_what_it_says(backend: Backend, name: str) -> None:
+    pattern = _study.patterns(name)[0].of("bfloat16").ceiling()
+    assert wrong(backend, Problem(pattern, backend.baseline(pattern), TOTAL)) == 0
+
+
+UPDATE = _study.patterns("weight_update")[0].of("float16")
+LEVELS = levels(UPDATE, Access(hint="streaming"), Backend.memory, Backend.factors, FACTORS)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: f"{level.factor} {level.level}")
+def test_every_level_of_every_factor_is_right(backend: Backend, level: Any) -> None:
+    assert wrong(backend, Problem(UPDATE, level.access, TOTAL)) == 0
+
+
+@pytest.mark.parametrize("total", [1, 2, 31, 1024, 1025, 2049])
+def test_any_number_of_elements_is_right(backend: Backend, total: int) -> None:
+    assert wrong(backend, Problem(UPDATE, Access(hint="streaming"), total)) == 0
+
+
+def test_a_sum_that_leaves_one_out_is_wrong(backend: Backend) -> None:
+    pattern = _study.patterns("read")[0].of("float16")
+    problem = Problem(pattern, Access(), TOTAL)
+    check = Check(problem)
+    contents = check.contents("a")
+    total = decode(contents[4096:-4096].view(np.float16), "float16").sum(dtype=np.float64)
+    take = {"a": contents}
+    assert check.wrong(lambda name, start, stop: take[name][start:stop].copy(), float(total)) == 0
+    assert check.wrong(lambda name, start, stop: take[name][start:stop].copy(), float(total) - 1) == 1
+
+
+def test_16_bit_numbers_are_converted_as_numpy_does() -> None:
+    import numba
+
+    helpers = _helpers()
+    names = ("half_to_float", "float_to_half", "bfloat_to_float", "float_to_bfloat")
+    half_up, half_down, brain_up, brain_down = (helpers[name] for name in names)
+
+    @numba.njit  # type: ignore[untyped-decorator, unused-ignore]
+    def up(bits: Any, half: Any, brain: Any) -> None:
+        for i in range(len(bits)):
+            half[i] = half_up(bits[i])
+            brain[i] = brain_up(bits[i])
+
+    @numba.njit  # type: ignore[untyped-decorator, unused-ignore]
+    def down(numbers: Any, half: Any, brain: Any) -> None:
+        for i in range(len(numbers)):
+            half[i] = half_down(numbers[i])
+            brain[i] = brain_down(numbers[i])
+
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    half, brain = np.empty(1 << 16, dtype=np.float32), np.empty(1 << 16, dtype=np.float32)
+    up(bits, half, brain)
+    np.testing.assert_array_equal(half, bits.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(brain, (bits.astype(np.uint32) << 16).view(np.float32))
+    random = np.random.default_rng(1).integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
+    ties = (np.arange(1 << 12, dtype=np.uint32) << 15).view(np.float32)
+    numbers = np.concatenate([random, ties, half])
+    rounded, cut = np.empty(len(numbers), dtype=np.uint16), np.empty(len(numbers), dtype=np.uint16)
+    down(numbers, rounded, cut)
+    with np.errstate(over="ignore"):
+        expected = numbers.astype(np.float16)
+    np.testing.assert_array_equal(rounded.view(np.float16), expected)  # NaNs are equal, whatever they carry
+    there = ~np.isnan(numbers)
+    np.testing.assert_array_equal(cut[there], encode(numbers[there], "bfloat16"))
+    assert np.isnan(decode(cut[~there], "bfloat16")).all()
+
+
+def test_a_baseline_streams_what_is_only_written() -> None:
+    backend = Backend("cpu", 0)
+    hints = {name: backend.baseline(_study.patterns(name)[0].of("float16")).hint for name in _study.names()}
+    assert hints == {name: "" if name == "read" else "streaming" for name in hints} | {"sgd_momentum": "streaming"}
+    text = source(Problem(UPDATE, Access(hint="streaming"), 100))
+    assert "stream_out(w_all[low:high], w_all_block" in text and "stream_out(p_all" not in text
+
+
+def test_ranks_of_a_node_share_its_cores_and_memory() -> None:
+    backend = Backend("cpu", 0)
+    free = backend.facts.free
+    backend.share(4, 2)
+    assert backend.threads == 1 and backend.facts.free == free // 4
+    assert last_level_cache() > 0

@@ -1,0 +1,118 @@
+"""Predicted traffic against the tables that everybody can count by hand, and against a set of touched bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commbench.kernels import _study
+from commbench.kernels._factors import FACTORS, levels, predict
+from commbench.kernels._pattern import Access, Pattern, Problem
+from commbench.kernels._traffic import AMD, CPU, NVIDIA, Memory, addresses, traffic
+
+COPY = _study.patterns("copy")[0].of("float16")
+UPDATE = _study.patterns("weight_update")[0].of("float16")
+
+
+@pytest.mark.parametrize(
+    ("access", "sectors"),
+    [  # sectors of 32 B that one load of a warp asks for, of 16-bit numbers; 32 lanes
+        (Access(), 2),
+        (Access(vector=2), 4),
+        (Access(vector=8), 16),
+        (Access(vector=8, offset=8), 17),
+        (Access(offset=1), 3),
+        (Access(stride=2), 4),
+        (Access(stride=4), 8),
+        (Access(stride=8), 16),
+        (Access(stride=16), 32),
+        (Access(stride=32), 32),
+    ],
+)
+def test_sectors_of_one_request(access: Access, sectors: int) -> None:
+    one = Problem(COPY, access, 32 * access.vector * access.stride)
+    assert traffic(one, NVIDIA).sectors["a", "read"] == (sectors, sectors)
+
+
+@pytest.mark.parametrize(("layout", "useful", "moved"), [("aos", 28, 32), ("whole", 28, 32)])
+def test_a_struct_of_16_bytes_wastes_four_of_32(layout: str, useful: int, moved: int) -> None:
+    found = traffic(Problem(UPDATE, Access(layout=layout), 3200), NVIDIA)
+    assert found.most == useful / moved
+
+
+def test_a_struct_field_by_field_asks_for_its_sectors_once_a_field() -> None:
+    found = traffic(Problem(UPDATE, Access(layout="aos"), 3200), NVIDIA).sectors["structs", "read"]
+    assert found == (1600, 4 * 1600)  # g, p, m and v
+
+
+def test_a_misaligned_stream_costs_requests_but_hardly_memory() -> None:
+    found = traffic(Problem(COPY, Access(offset=1), 1 << 16), NVIDIA)
+    assert found.sectors["a", "read"] == (4097, 6144)
+
+
+def test_a_cpu_reads_the_lines_that_it_writes_unless_stores_stream() -> None:
+    assert traffic(Problem(COPY, Access(), 6400), CPU).most == pytest.approx(2 / 3)
+    assert traffic(Problem(COPY, Access(hint="streaming"), 6400), CPU).most == 1
+    assert traffic(Problem(COPY, Access(), 6400), NVIDIA).most == 1
+
+
+def test_what_is_updated_in_place_is_read_once() -> None:
+    scale = Pattern("k", "k", (_study.patterns("weight_update")[0].streams[2],), ("p = p",))
+    assert traffic(Problem(scale, Access(), 6400), CPU).most == 1
+
+
+def by_bytes(problem: Problem, memory: Memory) -> int:
+    """The bytes of unique sectors, from a set of every touched byte: read, written, and read first."""
+    read: set[tuple[str, int]] = set()
+    written: set[tuple[str, int]] = set()
+    for place in problem.places:
+        touched = {(place.arena, int(a) + k) for a in addresses(problem, place) for k in range(place.itemsize)}
+        read |= touched if place.reads else set()
+        written |= touched if place.writes else set()
+    if problem.index is not None:
+        read |= {("index", k) for k in range(4096, 4096 + 4 * problem.count)}
+    cut = {(arena, byte // memory.sector) for arena, byte in read}
+    put = {(arena, byte // memory.sector) for arena, byte in written}
+    owned = memory.owns and problem.access.hint != "streaming"
+    first = {
+        (arena, number)
+        for arena, number in put
+        if owned or not {(arena, number * memory.sector + k) for k in range(memory.sector)} <= written
+    }
+    return memory.sector * (len(cut) + len(put) + len(first - cut))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    memory=st.sampled_from([NVIDIA, AMD, CPU]),
+    pattern=st.sampled_from([COPY, UPDATE, *(one.of("float32") for one in _study.patterns("triad"))]),
+    walk=st.sampled_from(
+        [{}, {"offset": 3}, {"stride": 3}, {"layout": "aos"}, {"index": "random"}, {"index": "duplicate"}]
+    ),
+    inplace=st.booleans(),
+    total=st.integers(2, 300),
+    hint=st.sampled_from(["", "streaming"]),
+)
+def test_unique_traffic_is_that_of_the_set_of_touched_bytes(
+    memory: Memory, pattern: Pattern, walk: dict[str, object], inplace: bool, total: int, hint: str
+) -> None:
+    access = Access(**walk, inplace=inplace, hint=hint)  # type: ignore[arg-type]
+    problem = Problem(pattern, access, total)
+    assert traffic(problem, memory).unique == by_bytes(problem, memory)
+    assert traffic(problem, memory).requests >= traffic(problem, memory).unique
+
+
+def test_predictions_are_shares_of_the_baseline() -> None:
+    base = UPDATE.baseline()
+    assert predict(UPDATE, base, base, NVIDIA) == (1, 1)
+    low, high = predict(COPY, COPY.baseline(), Access(stride=16), NVIDIA)
+    assert low == high == 4 / 96  # of each element 4 bytes are of use; 32 are read, 32 read first and 32 written
+    low, high = predict(UPDATE, base, Access(index="random"), NVIDIA)
+    assert low < 0.1 < high < 1
+
+
+def test_a_device_has_the_levels_of_what_it_can_vary() -> None:
+    found = levels(UPDATE, UPDATE.baseline(), NVIDIA, {"stride", "vector"}, FACTORS)
+    assert {level.factor for level in found} == {"width", "stride"}
+    assert levels(UPDATE, Access(), CPU, {"stride"}, ["threads"]) == []
