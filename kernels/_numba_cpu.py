@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PAGE = 4096
-_BLOCK = 1024  # elements that are computed before they are streamed out: the results of a block stay in the L1 cache
+_BLOCK = 4096  # elements that are computed before they are streamed out: the results of a block stay in the L1 cache
 _EXTRA = "'commbench[kernels]'"
 
 

@@ -33,7 +33,7 @@ from commbench.measure.screen import note
 from commbench.measure.site import Seat, site
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
-from commbench.results.journal import Journal, append_beside, new_folder
+from commbench.results.journal import Journal, append_beside, new_folder, read_manifest
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.units import approximate_size
@@ -90,6 +90,8 @@ def _choose(world: World, options: Options) -> tuple[str, str]:
     """Return the kind of device, alike on all ranks, and why."""
     if options.plan["device"] is not None:
         return options.plan["device"], "as asked"
+    if options.resume:
+        return on_rank_0(world, lambda: str(read_manifest(Path(options.out or ""))["plan"].get("device"))), "as begun"
     for device in ("cuda", "rocm"):
         trouble = _trouble(device, options.plan["library"])
         if not world.largest(bool(trouble))[0]:

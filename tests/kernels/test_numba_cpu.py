@@ -17,7 +17,7 @@ pytest.importorskip("numba", reason="numba is not installed: pip install 'commbe
 from commbench.kernels._numba_cpu import Backend, _helpers, last_level_cache, source
 
 EVERY = [pattern for name in _study.names() for pattern in _study.patterns(name)]
-TOTAL = 5003  # blocks of 1024, and a remainder; threads with unlike parts
+TOTAL = 9001  # blocks of 4096, and a remainder; threads with unlike parts
 TYPES = {"weight_update": ("float16",), "sgd_momentum": ("bfloat16",)}  # compiling takes a second or two each
 
 
@@ -61,7 +61,7 @@ def test_every_level_of_every_factor_is_right(backend: Backend, level: Any) -> N
     assert wrong(backend, Problem(UPDATE, level.access, TOTAL)) == 0
 
 
-@pytest.mark.parametrize("total", [1, 2, 31, 1024, 1025, 2049])
+@pytest.mark.parametrize("total", [1, 2, 31, 4096, 4097, 8193])
 def test_any_number_of_elements_is_right(backend: Backend, total: int) -> None:
     assert wrong(backend, Problem(UPDATE, Access(hint="streaming"), total)) == 0
 
