@@ -10,6 +10,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from time import sleep
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from commbench.backends.base import AUTO, find
@@ -19,6 +20,7 @@ from commbench.measure import streams
 from commbench.measure.watchdog import SETUP_SECONDS, Watchdog
 
 DEFAULT_TIMEOUT = 300.0
+LAST_WORD = 10.0  # seconds that other ranks leave to rank 0 for it
 INIT_SECONDS = 300.0  # at least, for ranks to meet: 256 ranks on two cores take a minute in MPI_Init
 
 T = TypeVar("T")
@@ -161,6 +163,8 @@ def _meet(by_mpi: bool, rendezvous: str | None, seconds: float) -> World:
 
 def _leave(name: str, code: int, launched: Launch) -> NoReturn:
     """Exit with `code`, and say it where the launcher will not."""
+    if code and launched.launcher == "torchrun" and launched.rank:
+        sleep(LAST_WORD)  # torchrun ends all ranks with the first one that fails: that is to be rank 0, which says why
     if code and launched.rank == 0 and (text := launched.own_code(code)):
         print(f"commbench {name}: ended{text}", file=sys.stderr, flush=True)
     raise SystemExit(code)
