@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from abc import abstractmethod
@@ -82,7 +83,9 @@ def cache(name: str, told: int) -> int:
 
 
 def _sheet(name: str) -> str:
-    return max((sheet for sheet in _SHEETS if sheet in name), key=len, default="")
+    """Return the longest entry of the list that is a word of its own in a name: a GH200 is no H200, an A4000 no A40."""
+    found = (sheet for sheet in _SHEETS if re.search(rf"(?<!\w){re.escape(sheet)}(?!\w)", name))
+    return max(found, key=len, default="")
 
 
 class Gpu(_backend.Backend):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WORKING = "working"  # stands for the element type that --dtype names
 GUARD = 4096  # bytes before and behind what a kernel may touch; keeps its start as aligned as a page
+MOST_LISTED = (1 << 31) - 1  # elements that a list of places can tell apart
 SPARSE = 8  # a list of places has one of each so many elements
 LAYOUTS = ("soa", "aos", "whole")
 INDICES = ("", "sorted", "random", "duplicate")
@@ -236,6 +237,12 @@ class Problem:
     pattern: Pattern
     access: Access
     total: int
+
+    def __post_init__(self) -> None:
+        if self.access.index and self.total > MOST_LISTED:
+            raise UsageError(
+                f"a list of places has 32 bits: at most {MOST_LISTED} elements, not {self.total}: give a smaller --size"
+            )
 
     @property
     def count(self) -> int:

@@ -136,6 +136,8 @@ def test_gpus_offer_every_level_but_those_of_cpus() -> None:
         ("NVIDIA H200", 4800),
         ("NVIDIA L40S", 864),
         ("NVIDIA L4", 300),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA RTX A4000", None),
         ("Tesla X", None),
     ],
 )

@@ -124,3 +124,11 @@ def test_tensors_of_a_transformer_are_all_of_its_elements() -> None:
 def test_two_kernels_may_not_have_the_same_name_and_variant() -> None:
     assert len({(one.name, one.variant) for one in EVERY}) == len(EVERY)
     assert replace(EVERY[0], variant="other") not in EVERY
+
+
+@pytest.mark.parametrize("index", ["sorted", "random", "duplicate"])
+def test_a_list_of_places_has_no_more_elements_than_32_bits_tell_apart(index: str) -> None:
+    (pattern, *_) = _study.patterns("copy")
+    Problem(pattern, Access(index=index), (1 << 31) - 1)
+    with pytest.raises(UsageError, match="at most 2147483647 elements, not 2147483648: give a smaller --size"):
+        Problem(pattern, Access(index=index), 1 << 31)

@@ -16,6 +16,7 @@ import pytest
 
 from commbench.compare import fraction, main
 from commbench.errors import UsageError
+from tests.report import doors
 from tests.results import logs
 from tests.results.test_launches import write_set
 
@@ -39,17 +40,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-Said = tuple[int, str, str]
-
-
-def door(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> Said:
-    """The exit code, standard output and standard error."""
-    monkeypatch.chdir(runs)
-    with pytest.raises(SystemExit) as raised:
-        main(words)
-    said = capsys.readouterr()
-    assert isinstance(raised.value.code, int)
-    return raised.value.code, said.out, said.err
+def door(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> doors.Said:
+    return doors.say(main, runs, monkeypatch, capsys, words)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from commbench.report.__main__ import main
 from commbench.report.best import best
 from commbench.report.content import assemble
 from commbench.report.sides import letters, read_sides
+from tests.report import doors
 from tests.report.clock import write_clocked
 from tests.results import logs
 from tests.results.test_launches import write_set
@@ -80,15 +81,8 @@ class Page(HTMLParser):
             self.text += data
 
 
-def write(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], top: Path, *words: str
-) -> tuple[int, str, str]:
-    monkeypatch.chdir(top)
-    with pytest.raises(SystemExit) as raised:
-        main(words)
-    said = capsys.readouterr()
-    assert isinstance(raised.value.code, int)
-    return raised.value.code, said.out, said.err
+def write(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], top: Path, *words: str) -> doors.Said:
+    return doors.say(main, top, monkeypatch, capsys, words)
 
 
 @pytest.fixture
