@@ -239,10 +239,8 @@ class Problem:
     total: int
 
     def __post_init__(self) -> None:
-        if self.access.index and self.total > MOST_LISTED:
-            raise UsageError(
-                f"a list of places has 32 bits: at most {MOST_LISTED} elements, not {self.total}: give a smaller --size"
-            )
+        if self.access.index and self.total < SPARSE:
+            raise UsageError(f"a list takes one of each {SPARSE} elements: {self.total} are too few")
 
     @property
     def count(self) -> int:

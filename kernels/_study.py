@@ -12,7 +12,7 @@ from typing import Any
 from commbench.errors import ResultsError, UsageError, unknown_name
 from commbench.kernels._backend import Backend
 from commbench.kernels._factors import BASELINE, CEILING, FACTORS, Level, levels
-from commbench.kernels._pattern import Access, Pattern, Problem
+from commbench.kernels._pattern import MOST_LISTED, Access, Pattern, Problem
 from commbench.units import approximate_size, format_size
 
 CACHES = 4  # arrays are so many times the last-level cache, so that a launch finds nothing of the last one there
@@ -116,6 +116,7 @@ def build(
             studies.append(Study(one, dtype, rows))
     for study in studies:
         _check_memory(study, facts.free, size)
+        check_lists(study)
     return studies
 
 
@@ -130,6 +131,15 @@ def _check_memory(study: Study, free: int, size: int | None) -> None:
             f"{asked} does not fit the memory: {study.pattern.label} needs {approximate_size(need)} on each rank, and "
             f"{approximate_size(free)} is free for each; give a smaller --size, or start fewer ranks a node"
         )
+
+
+def check_lists(study: Study) -> None:
+    """Raise UsageError where a list of places is of more elements than its 32 bits tell apart."""
+    for row in study.rows:
+        if row.level.access.index and row.total > MOST_LISTED:
+            raise UsageError(
+                f"a list of places has 32 bits: at most {MOST_LISTED} elements, not {row.total}: give a smaller --size"
+            )
 
 
 def offered(studies: Sequence[Study], backend: Backend) -> list[str]:

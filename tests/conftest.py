@@ -1,6 +1,11 @@
 """Options of the whole test suite."""
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time: a change is to blame for a failure, and not the draw.
+settings.register_profile("commbench", derandomize=True, database=None, deadline=None)
+settings.load_profile("commbench")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

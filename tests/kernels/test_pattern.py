@@ -9,6 +9,7 @@ import pytest
 
 from commbench.errors import UsageError
 from commbench.kernels import _study
+from commbench.kernels._factors import Level
 from commbench.kernels._pattern import GUARD, Access, Pattern, Problem, Stream, reads, transformer, writes
 
 EVERY = [pattern for name in _study.names() for pattern in _study.patterns(name)]
@@ -129,6 +130,14 @@ def test_two_kernels_may_not_have_the_same_name_and_variant() -> None:
 @pytest.mark.parametrize("index", ["sorted", "random", "duplicate"])
 def test_a_list_of_places_has_no_more_elements_than_32_bits_tell_apart(index: str) -> None:
     (pattern, *_) = _study.patterns("copy")
-    Problem(pattern, Access(index=index), (1 << 31) - 1)
+    level = Level("gather", index, Access(index=index))
+    _study.check_lists(_study.Study(pattern, "float16", (_study.Row(pattern, level, (1 << 31) - 1),)))
     with pytest.raises(UsageError, match="at most 2147483647 elements, not 2147483648: give a smaller --size"):
-        Problem(pattern, Access(index=index), 1 << 31)
+        _study.check_lists(_study.Study(pattern, "float16", (_study.Row(pattern, level, 1 << 31),)))
+
+
+@pytest.mark.parametrize("index", ["sorted", "random", "duplicate"])
+def test_a_list_of_one_of_each_eight_places_needs_eight(index: str) -> None:
+    (pattern, *_) = _study.patterns("copy")
+    with pytest.raises(UsageError, match="one of each 8 elements: 7 are too few"):
+        Problem(pattern, Access(index=index), 7)

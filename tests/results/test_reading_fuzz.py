@@ -99,7 +99,7 @@ def accepted(it: Reading) -> None:
             assert abs(average - mean) <= 0.02 + 2e-3 * mean or rules & {"average", "row"}
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 @given(st.sampled_from(TEXTS), st.lists(st.sampled_from(HARM), min_size=1, max_size=4), st.integers(0, 2**32))
 def test_harm_never_makes_a_reader_fail_or_invent(text: str, harm: list[Callable[..., str]], seed: int) -> None:
     from tempfile import TemporaryDirectory
@@ -117,7 +117,7 @@ def test_harm_never_makes_a_reader_fail_or_invent(text: str, harm: list[Callable
         accepted(it)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=400))
 def test_bytes_never_make_a_reader_fail(content: bytes) -> None:
     from tempfile import TemporaryDirectory
