@@ -1,0 +1,117 @@
+"""What an algorithm does, as pure steps: who sends which blocks to whom, and whether they are added up there.
+
+A schedule is a function of the group alone, in `commbench/model/schedules/NAME.py`:
+
+    COLLECTIVES = ("allreduce", "allgather")
+    def schedule(collective, group, channel=0): ...
+
+which returns a Schedule, or raises NotApplicable with the reason. A channel carries an equal part of the `size` that
+nccl-tests counts (the larger of what a rank sends and receives). That part is `Schedule.blocks` equal blocks, so that a
+schedule holds for every size. Endpoints 0 to n-1 are the ranks of the group; n + d is the switch of its domain d, and
+n + domains the network's, where those add up. The root of rooted collectives is rank 0.
+
+Which block is whose, where n ranks have a share each (all-gather, reduce-scatter): `blocks` is a multiple of n, and the
+blocks of rank r are the r-th n-th of them. In an all-to-all block s * n + d is what rank s has for rank d, and
+`blocks` is n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+# Of one repetition of a step: which transfer (its place in the step) carries which block, as two arrays of one shape.
+Moved = Callable[[int], "tuple[Ints, Ints]"]
+
+
+class NotApplicable(Exception):
+    """The algorithm does not exist for this collective or group; the text says why."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Where the ranks of a group sit, as far as a schedule asks; ranks are numbered 0 to n-1 within the group."""
+
+    node: Ints  # (n,) the node of each rank, numbered in order of first appearance
+    rail: Ints  # (n,) the rail of the NIC that each rank uses
+    domain: Ints  # (n,) of NVLink, numbered likewise: the node's, where it does not span several
+    # A permutation of the ranks for each channel, in which a ring, a chain or a tree passes through them: by nodes
+    # where the library orders ranks so (NCCL), else as they are numbered (MPI).
+    orders: tuple[Ints, ...]
+    domain_reduces: bool = False  # the switch of every domain adds up (NVLink SHARP)
+    network_reduces: bool = False  # the network's switches add up (SHARP)
+    vendors: int = 1  # kinds of devices that have no library in common
+
+    @property
+    def n(self) -> int:
+        """How many ranks there are."""
+        return len(self.node)
+
+    @property
+    def channels(self) -> int:
+        """How many channels share the buffer, each with an equal part."""
+        return len(self.orders)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return int(self.node.max()) + 1
+
+    @property
+    def domains(self) -> int:
+        """How many NVLink domains there are."""
+        return int(self.domain.max()) + 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """Transfers that begin together; all of them end before the next step begins, unless the schedule is pipelined.
+
+    `source`, `target` and `count` have the shape (transfers,); a transfer carries `count` blocks. `reduce`: the target
+    adds them to what it has; else they take the place of it. The step is made `times` times, between the same
+    endpoints, each time with the blocks that `moved(repetition)` names. Only the proof asks for these.
+    """
+
+    source: Ints
+    target: Ints
+    count: Ints
+    moved: Moved
+    reduce: bool = False
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of one algorithm on one group.
+
+    Of a `pipelined` one the buffer is cut into chunks that follow one another through the steps, all of them at work at
+    the same time.
+    """
+
+    blocks: int  # that `size` is cut into
+    steps: tuple[Step, ...]
+    pipelined: bool = False
+
+
+def ranges(
+    source: Ints, target: Ints, first: Ints, count: Ints, *, blocks: int, shift: int = 0, **more: bool | int
+) -> Step:
+    """Return a step whose transfers carry `count` neighbouring blocks from `first` on, modulo `blocks`.
+
+    In repetition t they begin `t * shift` further on.
+    """
+    import numpy as np
+
+    def moved(repetition: int) -> tuple[Ints, Ints]:
+        transfer = np.repeat(np.arange(len(source)), count)
+        within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        return transfer, (np.repeat(first, count) + repetition * shift + within) % blocks
+
+    return Step(source, target, count, moved, **more)  # type: ignore[arg-type]
