@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import prod
 
 from commbench.errors import UsageError
 
 MOST = 2_000_000  # hosts of one list: more are a slip, and would fill the memory
 _PARTS = re.compile(r",(?![^\[]*\])")  # commas outside brackets
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+_RANGE = re.compile(r"(\d+)-(\d+)")
 _OTHER = re.compile(r"[&!^@*?\s]")  # ClusterShell's operators on sets, which no list of Slurm's has
 
 
@@ -20,12 +23,12 @@ def expand(text: str) -> list[str]:
     for part in _PARTS.split(text.strip()):
         if not part or _OTHER.search(part) or part.count("[") != part.count("]"):
             raise UsageError(_rule(text, "each part is a name, with ranges in closed brackets"))
+        if len(hosts) + _at_least(part) > MOST:
+            raise UsageError(_rule(text, f"it names more than {MOST:,} hosts"))
         try:
             found = NodeSet(part, resolver=RESOLVER_NOGROUP)
         except NodeSetException as error:
             raise UsageError(_rule(text, str(error))) from None
-        if len(hosts) + len(found) > MOST:
-            raise UsageError(_rule(text, f"it names more than {MOST} hosts"))
         hosts += found
     return hosts
 
@@ -35,6 +38,12 @@ def fold(hosts: Iterable[str]) -> str:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
     return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
+
+
+def _at_least(part: str) -> int:
+    """Return how many hosts the ranges of `part` span, told without expanding them."""
+    spans = ([max(1, int(high) - int(low) + 1) for low, high in _RANGE.findall(one)] for one in _BRACKETS.findall(part))
+    return prod(sum(span) for span in spans if span)
 
 
 def _rule(text: str, why: str) -> str:

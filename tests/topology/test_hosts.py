@@ -24,7 +24,21 @@ def test_lists_name_their_hosts_in_order(text: str, hosts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n[01-08", "n01-08]", "", "a,,b", "a&b", "@all", "n[4-1]", "n[1-x]", "n[1-9999999]", "a b"]
+    "text",
+    [
+        "n[01-08",
+        "n01-08]",
+        "",
+        "a,,b",
+        "a&b",
+        "@all",
+        "n[4-1]",
+        "n[1-x]",
+        "n[1-9999999]",
+        "r[1-2000]n[1-2000]",
+        "n[1-99999999999999999999]",
+        "a b",
+    ],
 )
 def test_what_is_no_list_is_refused_with_what_it_is(text: str) -> None:
     with pytest.raises(UsageError, match=r"a list of hosts is written like n\[01-04,07\], not"):
