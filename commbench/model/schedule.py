@@ -17,6 +17,7 @@ blocks of rank r are the r-th n-th of them. In an all-to-all block s * n + d is 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -115,3 +116,12 @@ def ranges(
         return transfer, (np.repeat(first, count) + repetition * shift + within) % blocks
 
     return Step(source, target, count, moved, **more)  # type: ignore[arg-type]
+
+
+def make(algorithm: str, collective: str, group: Group, channel: int = 0) -> Schedule:
+    """Return the schedule of an algorithm; raise NotApplicable where it does not exist for this collective or group."""
+    module = importlib.import_module(f"commbench.model.schedules.{algorithm}")
+    if collective not in module.COLLECTIVES:
+        raise NotApplicable(f"there is no {algorithm} schedule of {collective}")
+    found: Schedule = module.schedule(collective, group, channel)
+    return found
