@@ -353,7 +353,7 @@ class _Inside:
 
 
 def _table(ways: Sequence[Sequence[tuple[Hop, ...] | None]]) -> Ints:
-    """Return ways as an array (rows, columns, longest): 2 l for link l, + 1 for the way back; -1 after it, -2 is none."""
+    """Return ways as an array (rows, columns, longest): 2 l for link l, + 1 for the way back; -1 after, -2 none."""
     import numpy as np
 
     longest = max((len(way) for row in ways for way in row if way is not None), default=0)
