@@ -3,12 +3,13 @@
     python benchmarks/model_vs_simgrid.py                     # the whole grid, some minutes
     python benchmarks/model_vs_simgrid.py --ranks 16 --sizes 1M
 
-SimGrid's SMPI (Debian: libsimgrid-dev) carries out a small MPI program of ours message by message, with its plain network
-model (CM02): declared latency, declared bandwidth, shared fairly. What it cannot judge: channels, rails, NVLS, chunks of
-a pipeline, which it does not have. In a ring of the model a rank does not wait until what it sent has arrived; in SMPI
-it does so for messages of 64 KiB and more, so that each turn lasts as long as the slowest way (--eager 1G: it never does).
-The platforms are a star, a two-level tree, and a fat tree with half the uplinks that
-it would need, each with ranks in the order of the leaves and dealt out over them.
+SimGrid's SMPI (Debian: libsimgrid-dev) carries out a small MPI program of ours message by message, with its plain
+network model (CM02): declared latency, declared bandwidth, shared fairly. The platforms are a star, a two-level tree,
+and a fat tree with half the uplinks that it would need, each with ranks in the order of the leaves and dealt out over
+them. What SimGrid cannot judge: channels, rails, NVLS, chunks of a pipeline, which it does not have.
+
+In a ring of the model no rank waits until what it sent has arrived. In SMPI it does for messages of 64 KiB and more, so
+that each turn lasts as long as the slowest way; with --eager 1G it never does.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def parser() -> argparse.ArgumentParser:
         "--eager",
         default="64K",
         metavar="S",
-        help="messages below this many bytes travel before they are asked for, as in MPI (default 64K); the model's all do",
+        help="bytes below which messages travel before they are asked for, as all of the model's do (default 64K)",
     )
     add_options(it)
     return it
