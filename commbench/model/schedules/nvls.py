@@ -33,12 +33,10 @@ def schedule(collective: str, group: Group, channel: int = 0) -> Schedule:
     place = np.empty_like(ranks)
     place[grid] = np.arange(grid.shape[1])
 
-    def own(source: Ints, target: Ints) -> Step:
+    def own(source: Ints, target: Ints) -> Step:  # the block of each rank
         return listed(source, target, ranks[:, None])
 
-    def share(source: Ints, target: Ints, reduce: bool = False) -> Step:
-        """The blocks of all ranks of the same place."""
-
+    def share(source: Ints, target: Ints, reduce: bool = False) -> Step:  # those of its place
         def moved(repetition: int) -> tuple[Ints, Ints]:
             return np.repeat(ranks, group.domains), grid.T[place].ravel()
 
