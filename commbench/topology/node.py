@@ -92,6 +92,7 @@ class NodeClass:
     nics: tuple[Nic, ...] = ()
     hubs: tuple[Hub, ...] = ()
     links: tuple[Link, ...] = ()
+    relays: bool = False  # sends to another node by the NIC on the receiver's rail, over NVLink (NCCL's PXN)
 
     @cached_property
     def vertices(self) -> tuple[str, ...]:
