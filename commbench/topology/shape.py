@@ -146,7 +146,7 @@ def shape_of(node: NodeClass) -> Shape | None:
         bridges=hubs.count(BRIDGE),
         nics=len(node.nics),
         nic=Figures(node.nics[0].gbps, node.nics[0].us, source=node.nics[0].source) if node.nics else Figures(),
-        rails=node.rails,
+        rails=max(1, node.rails),
         relays=node.relays,
     )
     if max(guess.devices, guess.nics, guess.bridges, guess.sockets) > MOST:

@@ -31,6 +31,8 @@ class _Writer:
     def most_common_source(self) -> str:
         """Return the source that stands once at the top, for figures that do not say theirs."""
         found = Counter(one.source for one in self.cluster.switches if one.gbps is not None or one.us is not None)
+        if self.cluster.step_us is not None:
+            found[self.cluster.step_source] += 1
         for name, shape in self.shapes.items():
             if shape:
                 parts = (shape.fabric_link, shape.pcie or Figures(), shape.socket, shape.nic)
@@ -48,7 +50,7 @@ class _Writer:
             yield f"name: {quote(it.name)}"
         if self.origin != DECLARED:
             yield f"source: {self.origin}"
-        step = self.figures(Figures(it.step_us, source=it.step_source))
+        step = self.figures(Figures(us=it.step_us, source=it.step_source))
         if step is not None:
             yield f"step: {_flow(step)}"
         if it.block_sizes:
