@@ -1,8 +1,8 @@
 """YAML as a tree that knows its lines, for descriptions that anybody may have written.
 
 Nothing is built of what a file names: no aliases, which let a few lines stand for gigabytes, no tags, no depth or size
-without an end. A scalar keeps its text, so that a node called `no`, `010` or `1e3` keeps its name; who wants a number asks
-for one.
+without an end. A scalar keeps its text, so that a node called `no`, `010` or `1e3` keeps its name; who wants a number
+asks for one.
 """
 
 from __future__ import annotations

@@ -92,12 +92,9 @@ def read(text: str, source: str) -> Reading:
     hosts = _hosts(listing, names, source, findings)
     if not hosts:
         last = max(end.line for end in listing.ends.values())
-        text = (
-            f"no host is on a switch, of {len(switches)} switches and {len(listing.ends) - len(switches)} other devices"
-        )
-        raise TopologyError(
-            source, last, f"{text}; the listing may be cut off after this line: run ibnetdiscover again"
-        )
+        text = f"{len(switches)} switches, {len(listing.ends) - len(switches)} other devices and no host on a switch"
+        remedy = "the listing may be cut off after this line: run ibnetdiscover again"
+        raise TopologyError(source, last, f"{text}; {remedy}")
     cables = []
     for ((a, _), (b, _)), (rate, _, _) in listing.links.items():
         if a in switches and b in switches:

@@ -130,7 +130,7 @@ def _unlike(kind: str, key: str, parts: list[Yaml], name: str, source: str) -> t
     names = [_word(one, key, source) for one in parts]
     tree = check_tree(source, [], groups)
     blocks = tuple(
-        Block(group.nodes, name=part, annotations=_rest(one, ("nodes", key)))
+        Block(group.nodes, name=part, annotations={"topology": kind, **_rest(one, ("nodes", key))})
         for one, part, group in zip(parts, names, groups, strict=True)
     )
     value = f"topology {name} is a {kind}, which has no switches: its nodes are taken, and their distances are not"
