@@ -41,7 +41,9 @@ def fold(hosts: Iterable[str]) -> str:
     """Return hosts as one list in ranges, sorted, each once."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-    return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
+    folded = NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP)
+    folded.fold_axis = (-1,)  # the last number of a name: Slurm takes two ranges in a name and no more
+    return str(folded)
 
 
 def _parts(text: str) -> Iterator[str]:
