@@ -1,0 +1,44 @@
+"""The PCI tree of a machine, drawn together to what matters: switches with several ways down, and the slots' rates.
+
+Linux and hwloc list every port of every switch as a bridge. A port with one thing behind it is nothing but a piece of
+the way, so that a switch is one hub, and root ports are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from commbench.topology.draft import Draft
+from commbench.topology.node import BRIDGE, PCIE, Hub
+
+
+@dataclass(eq=False)
+class Slot:
+    """A PCI device or bridge: the rate of its link upwards, what the node has in it, and what is behind it."""
+
+    busid: str
+    gbps: float | None = None
+    parts: list[str] = field(default_factory=list)  # ids of GPUs and NICs
+    behind: list[Slot] = field(default_factory=list)
+
+
+def hang(slot: Slot, parent: str, draft: Draft, numa: int | None, gbps: float | None = None) -> None:
+    """Add the links of `slot` and all behind it, below the hub `parent`; `gbps` is of ports already passed."""
+    useful = [one for one in slot.behind if _any(one)]
+    rates = [rate for rate in (slot.gbps, gbps) if rate is not None]
+    narrow = min(rates, default=None)
+    if not slot.parts and len(useful) == 1:
+        hang(useful[0], parent, draft, numa, narrow)
+    elif len(slot.parts) == 1 and not useful:
+        draft.link(slot.parts[0], parent, PCIE, narrow)
+    elif slot.parts or useful:
+        hub = draft.hub(Hub(slot.busid, BRIDGE, numa))
+        draft.link(hub, parent, PCIE, narrow)
+        for part in slot.parts:
+            draft.link(part, hub, PCIE, narrow)
+        for one in useful:
+            hang(one, hub, draft, numa)
+
+
+def _any(slot: Slot) -> bool:
+    return bool(slot.parts) or any(_any(one) for one in slot.behind)
