@@ -7,12 +7,12 @@ Ways have the names of `nvidia-smi topo -m`: PIX (at most one PCIe switch), PXB 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 from commbench.results.findings import DOUBT, NOTE, Finding
-from commbench.topology.node import BRIDGE, BUS, CPU, FABRIC, NVLINK, NVSWITCH, PCIE, SOCKET, XGMI, Hop, NodeClass
+from commbench.topology.node import BRIDGE, BUS, CPU, FABRIC, NVLINK, NVSWITCH, PCIE, SOCKET, XGMI, Hop, Nic, NodeClass
 from commbench.topology.rates import counts_both
 
 NONE, PIX, PXB, PHB, NODE, SYS = "", "PIX", "PXB", "PHB", "NODE", "SYS"
@@ -116,6 +116,15 @@ def _slots(node: NodeClass, source: str) -> list[Finding | None]:
         for nic in node.nics
         if nic.gbps and nic.id in slot and nic.gbps > _TOLERANCE * (slot[nic.id] or 0)
     ]
+    cards: dict[str, list[Nic]] = defaultdict(list)
+    for nic in node.nics:
+        if nic.busid and nic.gbps and slot.get(nic.id):
+            cards[nic.busid.rpartition(".")[0] or nic.busid].append(nic)
+    crowded = []
+    for ports in cards.values():
+        rate, total = slot[ports[0].id] or 0, sum(nic.gbps or 0 for nic in ports)
+        if len(ports) > 1 and total > _TOLERANCE * rate:
+            crowded.append(f"{' '.join(nic.id for nic in ports)} of {total:g} Gb/s in {rate:.4g} Gb/s")
     slow = [
         f"{nic.id} of {nic.gbps:g} Gb/s in {slot[nic.id]:.4g} Gb/s"
         for nic in node.nics
@@ -128,6 +137,8 @@ def _slots(node: NodeClass, source: str) -> list[Finding | None]:
         narrow and _say("narrow-slot", DOUBT, source, narrow, "the PCIe slot is slower than the NIC: {}",
                         "move it to a slot of more lanes, or see why the link trained down; "
                         "or its rate counts both directions") or None,
+        crowded and _say("shared-slot", DOUBT, source, crowded, "ports of one card are faster together than its slot: {}",
+                         "count on the slot's rate when both are used") or None,
         slow and _say("slow-nic", NOTE, source, slow, "the NIC has less than half of its PCIe slot's rate: {}",
                       "a faster NIC would fit") or None,
         below and _say("unlike-slots", DOUBT, source, below, f"GPUs with less than the others' {usual:.4g} Gb/s: {{}}",
@@ -166,7 +177,10 @@ def _across_sockets(node: NodeClass, source: str) -> Finding | None:
     pairs = [
         f"{a.id}-{b.id}" for a, b in combinations(node.devices, 2) if way(node, node.route(a.id, b.id)) == SYS
     ]  # fmt: skip
-    return pairs and _say("across-sockets", DOUBT, source, pairs, "pairs of GPUs that meet between NUMA nodes only: {}",
+    told = any(link.kind in FABRIC for link in node.links)
+    unless = "" if told else " (no NVLink or xGMI is described)"
+    return pairs and _say("across-sockets", DOUBT if told else NOTE, source, pairs,
+                          f"pairs of GPUs that meet between NUMA nodes only{unless}: {{}}",
                           "keep ranks that talk much on the same side") or None  # fmt: skip
 
 
@@ -210,8 +224,3 @@ def islands(node: NodeClass) -> list[list[str]]:
         groups[top(device.id)].append(device.id)
     return list(groups.values())
 
-
-def names(of: Iterable[str]) -> str:
-    """Return names in one line, the first few."""
-    every = list(of)
-    return ", ".join(every[:_SHOWN]) + (f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else "")

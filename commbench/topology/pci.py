@@ -23,21 +23,21 @@ class Slot:
 
 
 def hang(slot: Slot, parent: str, draft: Draft, numa: int | None, gbps: float | None = None) -> None:
-    """Add the links of `slot` and all behind it, below the hub `parent`; `gbps` is of ports already passed."""
+    """Add the links of `slot` and all behind it, below the hub `parent`; `gbps` is of ports already passed.
+
+    The functions of one card hang on the same hub, each with the rate of the slot that they share.
+    """
     useful = [one for one in slot.behind if _any(one)]
     rates = [rate for rate in (slot.gbps, gbps) if rate is not None]
     narrow = min(rates, default=None)
-    if not slot.parts and len(useful) == 1:
-        hang(useful[0], parent, draft, numa, narrow)
-    elif len(slot.parts) == 1 and not useful:
-        draft.link(slot.parts[0], parent, PCIE, narrow)
-    elif slot.parts or useful:
-        hub = draft.hub(Hub(slot.busid, BRIDGE, numa))
-        draft.link(hub, parent, PCIE, narrow)
-        for part in slot.parts:
-            draft.link(part, hub, PCIE, narrow)
-        for one in useful:
-            hang(one, hub, draft, numa)
+    for part in slot.parts:
+        draft.link(part, parent, PCIE, narrow)
+    if len({one.busid.rpartition(".")[0] for one in useful}) > 1:
+        parent, hub = draft.hub(Hub(slot.busid, BRIDGE, numa)), parent
+        draft.link(parent, hub, PCIE, narrow)
+        narrow = None
+    for one in useful:
+        hang(one, parent, draft, numa, narrow)
 
 
 def _any(slot: Slot) -> bool:

@@ -179,15 +179,13 @@ class _Host:
         self, nics: list[Element], pci: Element, bus: str, parent: str, numa: int, gbps: float | None, source: str
     ) -> None:
         ports = [net for nic in nics for net in nic.named("net")]
-        if len(ports) > 1:  # they share one slot
-            card = self.draft.hub(Hub(bus, BRIDGE, numa))
-            self.draft.link(card, parent, PCIE, gbps, source=source)
-            parent = card
         for nic in nics:
-            self._nets(nic, parent, gbps, numa, bus)
+            self._nets(nic, parent, gbps, numa, bus, source)
         self._width(pci, pci.number("link_width"), f"NIC {', '.join(net.get('name') for net in ports)}")
 
-    def _nets(self, nic: Element, parent: str, gbps: float | None, numa: int, bus: str) -> None:
+    def _nets(
+        self, nic: Element, parent: str, gbps: float | None, numa: int, bus: str, source: str = DISCOVERED
+    ) -> None:
         for net in nic.named("net"):
             speed = net.number("speed", -1)
             if speed <= 0:
@@ -208,7 +206,7 @@ class _Host:
                 net.get("guid") if net.number("guid") else "",
                 source=DISCOVERED,
             )
-            self.draft.link(self.draft.nic(port), parent, PCIE, gbps)
+            self.draft.link(self.draft.nic(port), parent, PCIE, gbps, source=source)
 
     def _width(self, pci: Element, lanes: int, what: str) -> None:
         if lanes == 1:
