@@ -7,7 +7,8 @@ Ways have the names of `nvidia-smi topo -m`: PIX (at most one PCIe switch), PXB 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +18,8 @@ from commbench.topology.rates import counts_both
 
 NONE, PIX, PXB, PHB, NODE, SYS = "", "PIX", "PXB", "PHB", "NODE", "SYS"
 _SHOWN = 6  # pairs or names in one finding
+Say = Callable[[str, str, Sequence[str], str, str], Finding | None]  # rule, level, of what, value, remedy
+
 _TOLERANCE = 1.02  # rates within this are alike
 
 
@@ -25,7 +28,7 @@ def table(node: NodeClass) -> list[dict[str, Any]]:
 
     Without a NIC that can be reached `nic` and `way` are empty; `gbps` is None where a part of the way is unknown.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for device, place in zip(node.devices, node.nearest_nics, strict=True):
         if place is None:
             rows.append({"gpu": device.id, "nic": "", "way": NONE, "gbps": None})
@@ -58,17 +61,17 @@ def way(node: NodeClass, route: Sequence[Hop] | None) -> str:
 
 def findings(node: NodeClass, source: str) -> list[Finding]:
     """Return what is to be said of `node`; `source` is the file or host that it came from."""
-    every = [
-        _both_directions(node, source),
-        *_nics(node, source),
-        *_slots(node, source),
-    ]
+    say = partial(_say, source)
+    every = [_both_directions(node, say), *_slots(node, say)]
     if any(device.vendor != "cpu" for device in node.devices):
-        every += [_shared_uplinks(node, source), _across_sockets(node, source), *_fabric(node, source)]
+        every += [*_nics(node, say), _shared_uplinks(node, say), _across_sockets(node, say), *_fabric(node, say)]
     return [one for one in every if one is not None]
 
 
-def _say(rule: str, level: str, source: str, of: Sequence[str], value: str, remedy: str) -> Finding:
+def _say(source: str, rule: str, level: str, of: Sequence[str], value: str, remedy: str) -> Finding | None:
+    """Return the finding about `of`, whose first ones stand for {} in `value`; None where there are none."""
+    if not of:
+        return None
     shown = ", ".join(of[:_SHOWN]) + (f" and {len(of) - _SHOWN} more" if len(of) > _SHOWN else "")
     return Finding(rule, level, source, (), len(of), value.format(shown), remedy)
 
@@ -79,71 +82,82 @@ def _between(node: NodeClass, route: Sequence[Hop]) -> list[str]:
     return [link.b if hop.forward else link.a for hop, link in zip(route[:-1], links[:-1], strict=True)]
 
 
-def _both_directions(node: NodeClass, source: str) -> Finding | None:
+def _both_directions(node: NodeClass, say: Say) -> Finding | None:
     found = [f"{link.a}-{link.b} ({link.kind}) {link.gbps:g} Gb/s" for link in node.links if counts_both(link)]
-    return found and _say("both-directions", DOUBT, source, found, "{}: more than any generation in one direction",
-                          "give the rate of one direction: data sheets add both up") or None  # fmt: skip
+    value = "{}: more than any generation carries in one direction"
+    return say("both-directions", DOUBT, found, value, "give the rate of one direction: data sheets add both up")
 
 
-def _nics(node: NodeClass, source: str) -> list[Finding | None]:
+def _nics(node: NodeClass, say: Say) -> list[Finding | None]:
     if not node.nics:
         return []
     rows = table(node)
-    without = [row["gpu"] for row in rows if not row["nic"]]
-    far = [f"{row['gpu']} ({row['nic']})" for row in rows if row["way"] == SYS]
     sharing: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         sharing[row["nic"]].append(row["gpu"])
-    shared = [f"{nic}: {' '.join(gpus)}" for nic, gpus in sharing.items() if nic and len(gpus) > 1]
+    without = sharing.pop("", [])
+    far = [f"{row['gpu']} ({row['nic']})" for row in rows if row["way"] == SYS]
+    shared = [f"{nic}: {' '.join(gpus)}" for nic, gpus in sharing.items() if len(gpus) > 1]
     idle = [node.nics[place].id for place in node.compute_nics if node.nics[place].id not in sharing]
-    gpus = any(device.vendor != "cpu" for device in node.devices)
     return [
-        without and _say("no-nic", DOUBT, source, without, "no way from {} to a NIC is known",
-                         "describe the PCIe tree, such as by NCCL_TOPO_DUMP_FILE") or None,
-        far and gpus and _say("far-nic", DOUBT, source, far, "the nearest NIC is across NUMA nodes for {}",
-                              "bind such ranks to a NIC by hand, or move the card") or None,
-        shared and gpus and _say("shared-nic", NOTE, source, shared, "GPUs share a NIC: {}",
-                                 "their traffic out of the node divides its rate") or None,
-        idle and gpus and _say("idle-nic", NOTE, source, idle, "no GPU is nearest to {}",
-                               "it may serve storage: say so by `role: storage`") or None,
-    ]  # fmt: skip
-
-
-def _slots(node: NodeClass, source: str) -> list[Finding | None]:
-    slot = {end: link.gbps for link in node.links if link.kind == PCIE for end in (link.a, link.b) if link.gbps}
-    narrow = [
-        f"{nic.id} of {nic.gbps:g} Gb/s in {slot[nic.id]:.4g} Gb/s"
-        for nic in node.nics
-        if nic.gbps and nic.id in slot and nic.gbps > _TOLERANCE * (slot[nic.id] or 0)
+        say(
+            *("no-nic", DOUBT, without, "no way from {} to a NIC is known"),
+            "describe the PCIe tree, such as by NCCL_TOPO_DUMP_FILE",
+        ),
+        say(
+            *("far-nic", DOUBT, far, "the nearest NIC is across NUMA nodes for {}"),
+            "bind such ranks to a NIC by hand, or move the card",
+        ),
+        say(
+            *("shared-nic", NOTE, shared, "GPUs share a NIC: {}"),
+            "their traffic out of the node divides its rate",
+        ),
+        say(
+            *("idle-nic", NOTE, idle, "no GPU is nearest to {}"),
+            "it may serve storage: say so by `role: storage`",
+        ),
     ]
+
+
+def _slots(node: NodeClass, say: Say) -> list[Finding | None]:
+    slot = {end: link.gbps for link in node.links if link.kind == PCIE and link.gbps for end in (link.a, link.b)}
+    narrow, slow = [], []
     cards: dict[str, list[Nic]] = defaultdict(list)
     for nic in node.nics:
-        if nic.busid and nic.gbps and slot.get(nic.id):
-            cards[nic.busid.rpartition(".")[0] or nic.busid].append(nic)
+        if not nic.gbps or nic.id not in slot:
+            continue
+        text = f"{nic.id} of {nic.gbps:g} Gb/s in {slot[nic.id]:.4g} Gb/s"
+        if nic.gbps > _TOLERANCE * slot[nic.id]:
+            narrow.append(text)
+        if 2 * nic.gbps < slot[nic.id]:
+            slow.append(text)
+        cards[nic.busid.rpartition(".")[0] or nic.id].append(nic)  # without the function
     crowded = []
     for ports in cards.values():
-        rate, total = slot[ports[0].id] or 0, sum(nic.gbps or 0 for nic in ports)
-        if len(ports) > 1 and total > _TOLERANCE * rate:
-            crowded.append(f"{' '.join(nic.id for nic in ports)} of {total:g} Gb/s in {rate:.4g} Gb/s")
-    slow = [
-        f"{nic.id} of {nic.gbps:g} Gb/s in {slot[nic.id]:.4g} Gb/s"
-        for nic in node.nics
-        if nic.gbps and nic.id in slot and 2 * nic.gbps < (slot[nic.id] or 0)
-    ]
-    rates = {device.id: round(slot[device.id] or 0, 3) for device in node.devices if device.id in slot}
+        total = sum(nic.gbps or 0.0 for nic in ports)
+        if len(ports) > 1 and total > _TOLERANCE * slot[ports[0].id]:
+            crowded.append(f"{' '.join(nic.id for nic in ports)} of {total:g} Gb/s in {slot[ports[0].id]:.4g} Gb/s")
+    rates = {device.id: round(slot[device.id], 3) for device in node.devices if device.id in slot}
     usual = Counter(rates.values()).most_common(1)[0][0] if rates else 0.0
     below = [f"{gpu} {rate:.4g}" for gpu, rate in rates.items() if rate * _TOLERANCE < usual]
     return [
-        narrow and _say("narrow-slot", DOUBT, source, narrow, "the PCIe slot is slower than the NIC: {}",
-                        "move it to a slot of more lanes, or see why the link trained down; "
-                        "or its rate counts both directions") or None,
-        crowded and _say("shared-slot", DOUBT, source, crowded, "ports of one card are faster together than its slot: {}",
-                         "count on the slot's rate when both are used") or None,
-        slow and _say("slow-nic", NOTE, source, slow, "the NIC has less than half of its PCIe slot's rate: {}",
-                      "a faster NIC would fit") or None,
-        below and _say("unlike-slots", DOUBT, source, below, f"GPUs with less than the others' {usual:.4g} Gb/s: {{}}",
-                       "see why their PCIe links trained down") or None,
-    ]  # fmt: skip
+        say(
+            *("narrow-slot", DOUBT, narrow, "the PCIe slot is slower than the NIC: {}"),
+            "move it to a slot of more lanes, see why the link trained down, or whether its rate counts both directions",
+        ),
+        say(
+            *("shared-slot", DOUBT, crowded, "the ports of a card are together faster than its slot: {}"),
+            "count on the slot's rate when both are used",
+        ),
+        say(
+            *("slow-nic", NOTE, slow, "the NIC has less than half of its PCIe slot's rate: {}"),
+            "a faster NIC would fit",
+        ),
+        say(
+            *("unlike-slots", DOUBT, below, f"GPUs with less than the others' {usual:.4g} Gb/s of PCIe: {{}}"),
+            "see why their links trained down",
+        ),
+    ]
 
 
 def _uplinks(node: NodeClass) -> dict[str, tuple[int, ...]]:
@@ -157,7 +171,7 @@ def _uplinks(node: NodeClass) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _shared_uplinks(node: NodeClass, source: str) -> Finding | None:
+def _shared_uplinks(node: NodeClass, say: Say) -> Finding | None:
     sharing: dict[int, list[str]] = defaultdict(list)
     for device, links in _uplinks(node).items():
         for link in links:
@@ -169,42 +183,48 @@ def _shared_uplinks(node: NodeClass, source: str) -> Finding | None:
             rates = [rate for rate in (narrowest.get(tuple(devices)), node.links[link].gbps) if rate is not None]
             narrowest[tuple(devices)] = min(rates, default=None)
     found = [f"{' '.join(gpus)}{f' ({rate:.4g} Gb/s)' if rate else ''}" for gpus, rate in narrowest.items()]
-    return found and _say("shared-uplink", NOTE, source, found, "GPUs share one PCIe link to their CPU: {}",
-                          "what they send to the host, or to far GPUs and NICs, divides its rate") or None  # fmt: skip
+    return say(
+        *("shared-uplink", NOTE, found, "GPUs share one PCIe link to their CPU: {}"),
+        "what they send to the host, or to far GPUs and NICs, divides its rate",
+    )
 
 
-def _across_sockets(node: NodeClass, source: str) -> Finding | None:
-    pairs = [
-        f"{a.id}-{b.id}" for a, b in combinations(node.devices, 2) if way(node, node.route(a.id, b.id)) == SYS
-    ]  # fmt: skip
+def _across_sockets(node: NodeClass, say: Say) -> Finding | None:
+    pairs = [f"{a.id}-{b.id}" for a, b in combinations(node.devices, 2) if way(node, node.route(a.id, b.id)) == SYS]
     told = any(link.kind in FABRIC for link in node.links)
     unless = "" if told else " (no NVLink or xGMI is described)"
-    return pairs and _say("across-sockets", DOUBT if told else NOTE, source, pairs,
-                          f"pairs of GPUs that meet between NUMA nodes only{unless}: {{}}",
-                          "keep ranks that talk much on the same side") or None  # fmt: skip
+    return say(
+        *("across-sockets", DOUBT if told else NOTE, pairs),
+        f"pairs of GPUs that meet between NUMA nodes only{unless}: {{}}",
+        "keep ranks that talk much on the same side",
+    )
 
 
-def _fabric(node: NodeClass, source: str) -> list[Finding | None]:
+def _fabric(node: NodeClass, say: Say) -> list[Finding | None]:
     links = [link for link in node.links if link.kind in FABRIC]
-    if not links or len(node.devices) < 2:
+    if not links:
         return []
     switches = {hub.id for hub in node.hubs if hub.kind == NVSWITCH}
-    groups = islands(node)
     direct = {frozenset((link.a, link.b)) for link in links}
+    groups = islands(node)
     missing = []
     for group in groups:
-        on_switch = {one for one in group if any(frozenset((one, switch)) in direct for switch in switches)}
-        missing += [f"{a}-{b}" for a, b in combinations(group, 2)
-                    if not {a, b} <= on_switch and frozenset((a, b)) not in direct]  # fmt: skip
-    apart = [" ".join(group) for group in groups]
-    kinds = {link.kind for link in links}
-    forwarded = "traffic between them goes through other GPUs" if XGMI in kinds else "they meet over PCIe"
+        switched = {one for one in group if any(frozenset((one, switch)) in direct for switch in switches)}
+        pairs = [pair for pair in combinations(group, 2) if not switched.issuperset(pair)]
+        missing += [f"{a}-{b}" for a, b in pairs if frozenset((a, b)) not in direct]
+    apart = [" ".join(group) for group in groups] if len(groups) > 1 else []
+    forwarded = any(link.kind == XGMI for link in links)
+    between = "other GPUs forward what they send" if forwarded else "they meet over PCIe"
     return [
-        len(apart) > 1 and _say("islands", DOUBT, source, apart, "links join these GPUs only among themselves: {}",
-                                "keep a group of ranks within one of them") or None,
-        missing and _say("partial-mesh", DOUBT, source, missing, "pairs without a direct link: {}",
-                         f"{forwarded}: order rings along the links that there are") or None,
-    ]  # fmt: skip
+        say(
+            *("islands", DOUBT, apart, "links join these GPUs only among themselves: {}"),
+            "keep a group of ranks within one of them",
+        ),
+        say(
+            *("partial-mesh", DOUBT, missing, "pairs without a direct link: {}"),
+            f"{between}: order rings along the links that there are",
+        ),
+    ]
 
 
 def islands(node: NodeClass) -> list[list[str]]:
@@ -223,4 +243,3 @@ def islands(node: NodeClass) -> list[list[str]]:
     for device in node.devices:
         groups[top(device.id)].append(device.id)
     return list(groups.values())
-

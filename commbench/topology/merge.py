@@ -13,7 +13,7 @@ from typing import Any
 from commbench.errors import UsageError
 from commbench.results.findings import DOUBT, NOTE, Finding
 from commbench.topology.cluster import Block, Cluster, Switch
-from commbench.topology.node import NodeClass
+from commbench.topology.node import Device, NodeClass
 from commbench.topology.reading import Reading
 
 _SHOWN = 6  # hosts in one finding
@@ -50,14 +50,14 @@ def merge(readings: Iterable[Reading]) -> Reading:
         classes[one] = replace(first if alone else _of_all(first), name=name)
         if one is not usual:
             findings.append(_odd(shapes[one], nodes, shapes[usual], difference(usual, one)))
-    switches, leaves = _switches(views)
-    blocks: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    switches, places = _switches(views)
+    blocks: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
     for host, node in nodes.items():
-        blocks[classes[shape(node)].name, leaves[host]].append(host)
+        blocks[classes[shape(node)].name, *places[host]].append(host)
     cluster = Cluster(
         classes=tuple(classes.values()),
         switches=switches,
-        blocks=tuple(Block(tuple(hosts), leaf, name) for (name, leaf), hosts in blocks.items()),
+        blocks=tuple(Block(tuple(hosts), leaf, kind, name=name) for (kind, leaf, name), hosts in blocks.items()),
     )
     every = [reading for seen in views.values() for reading in seen]
     return Reading((cluster,), tuple(dict.fromkeys(findings)), every[0].format, every[0].source)
@@ -136,32 +136,31 @@ def _one_host(host: str, views: list[NodeClass]) -> tuple[NodeClass, list[Findin
 
 
 def _union(whole: NodeClass, view: NodeClass) -> NodeClass:
-    ids = {(type(one).__name__, one.busid or one.id): one.id for one in (*whole.devices, *whole.nics)}
+    """Return `whole` with what only `view` has. Ids may be the same for two GPUs, as each process counts its own."""
     taken = set(whole.vertices)
     new: dict[str, str] = {}
-    added: dict[str, list[Any]] = {"Device": [], "Nic": [], "Hub": []}
-    for one in (*view.devices, *view.nics):
-        kind = type(one).__name__
-        same = ids.get((kind, one.busid or one.id))
-        name = same or _free(one.id, taken)
-        new[one.id] = name
-        taken.add(name)
+    devices: list[Device] = []
+    for device in view.devices:
+        same = next((one.id for one in whole.devices if _key(one) == _key(device)), None)
+        new[device.id] = same or _free(device.id, taken)
+        taken.add(new[device.id])
         if same is None:
-            added[kind].append(replace(one, id=name))
-    for hub in view.hubs:
-        new[hub.id] = hub.id
-        if hub.id not in taken:
-            taken.add(hub.id)
-            added["Hub"].append(hub)
+            devices.append(replace(device, id=new[device.id]))
+    nics = [nic for nic in view.nics if nic.id not in taken]
+    hubs = [hub for hub in view.hubs if hub.id not in taken]
     joined = {frozenset((link.a, link.b)) for link in whole.links}
-    links = [replace(link, a=new[link.a], b=new[link.b]) for link in view.links]
+    links = [replace(link, a=new.get(link.a, link.a), b=new.get(link.b, link.b)) for link in view.links]
     return NodeClass(
         whole.name,
-        (*whole.devices, *added["Device"]),
-        (*whole.nics, *added["Nic"]),
-        (*whole.hubs, *added["Hub"]),
+        (*whole.devices, *devices),
+        (*whole.nics, *nics),
+        (*whole.hubs, *hubs),
         (*whole.links, *(link for link in links if frozenset((link.a, link.b)) not in joined)),
     )
+
+
+def _key(device: Device) -> str:
+    return device.busid or device.id
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -173,14 +172,17 @@ def _free(name: str, taken: set[str]) -> str:
     return found
 
 
-def _switches(views: Mapping[str, list[Reading]]) -> tuple[tuple[Switch, ...], dict[str, tuple[str, ...]]]:
-    """Return the switches that any host names, and the leaves of each host."""
+def _switches(
+    views: Mapping[str, list[Reading]],
+) -> tuple[tuple[Switch, ...], dict[str, tuple[tuple[str, ...], str]]]:
+    """Return the switches that any host names, and of each host its leaves and the name of its block."""
     switches: dict[str, Switch] = {}
-    leaves: dict[str, tuple[str, ...]] = {}
+    places: dict[str, tuple[tuple[str, ...], str]] = {}
     for host, seen in views.items():
-        leaves[host] = ()
         for reading in seen:
             for switch in reading.cluster.switches:
                 switches.setdefault(switch.name, switch)
-            leaves[host] = leaves[host] or reading.cluster.blocks[0].leaves
-    return tuple(switches.values()), leaves
+        blocks = [reading.cluster.blocks[0] for reading in seen]
+        leaves = next((block.leaves for block in blocks if block.leaves), ())
+        places[host] = leaves, next((block.name for block in blocks if block.name), "")
+    return tuple(switches.values()), places

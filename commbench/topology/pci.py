@@ -32,7 +32,7 @@ def hang(slot: Slot, parent: str, draft: Draft, numa: int | None, gbps: float | 
     narrow = min(rates, default=None)
     for part in slot.parts:
         draft.link(part, parent, PCIE, narrow)
-    if len({one.busid.rpartition(".")[0] for one in useful}) > 1:
+    if slot.busid and len({one.busid.rpartition(".")[0] for one in useful}) > 1:  # a host bridge has no address
         parent, hub = draft.hub(Hub(slot.busid, BRIDGE, numa)), parent
         draft.link(parent, hub, PCIE, narrow)
         narrow = None

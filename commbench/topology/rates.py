@@ -29,7 +29,7 @@ FASTEST = {NVLINK: 400.0, XGMI: 640.0, PCIE: 968.0, C2C: 3600.0}
 
 
 def pcie_gbps(speed: str, lanes: int) -> float | None:
-    """Return what a slot carries: `speed` as the kernel writes it ("16.0 GT/s PCIe"), and its lanes; None if unknown."""
+    """Return what a slot carries, None if unknown: `speed` as the kernel writes it, such as "16.0 GT/s PCIe"."""
     found = re.match(r"\s*(\d+(?:\.\d+)?) *GT/s", speed)
     rate = float(found[1]) if found and len(found[1]) < 9 else 0.0
     coding = _PCIE_CODING.get(rate)

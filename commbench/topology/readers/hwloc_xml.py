@@ -26,8 +26,8 @@ from commbench.topology.node import (
     Nic,
 )
 from commbench.topology.pci import Slot, hang
-from commbench.topology.reading import Reading, TopologyError
 from commbench.topology.readers._xml import Element, parse
+from commbench.topology.reading import Reading, TopologyError
 
 TITLE = "hwloc XML of lstopo"
 
@@ -67,6 +67,7 @@ class _Machine:
     roots: list[tuple[Slot, Element]] = field(default_factory=list)  # below a host bridge, and what that belongs to
     ends: dict[str, str] = field(default_factory=dict)  # "OSDev:802" -> id of a GPU, or "nvswitch"
     silent: list[Element] = field(default_factory=list)  # GPUs without a driver's device
+    switches: list[Element] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)  # bus address -> how many devices say it is theirs
     rdma: bool = False
 
@@ -85,8 +86,7 @@ class _Machine:
                 slot = self._slot(element, _nodes(parent), by_driver)
                 self.roots.append((slot, parent))
         for slot, parent in self.roots:
-            number = _nodes(parent)
-            hang(slot, self._cpu(parent, gpus), self.draft, number)
+            hang(slot, self._cpu(parent, gpus), self.draft, _nodes(parent))
         if not gpus:
             cores = [element for element, _ in objects if element.get("type") == "Core"]
             self.draft.cores(_nodes(core) for core in cores)
@@ -167,9 +167,7 @@ class _Machine:
             self.silent.append(pci)
         elif pci.get("subtype") == "NVSwitch":
             self.ends[f"PCIDev:{pci.number('gp_index', -1)}"] = "nvswitch"
-            if vendor != "10de":
-                self._say("silent-nvswitch", DOUBT, [pci.line], f"the NVSwitch at {bus} does not say what it is",
-                          "see the kernel's log: it may have fallen off the bus")  # fmt: skip
+            self.switches.append(pci)
         elif kind.startswith("02"):
             below = pci.named("object")
             ports = [one for one in below if self._is(one, _RDMA)] or [one for one in below if self._is(one, _NETWORK)]
@@ -189,8 +187,14 @@ class _Machine:
                       "they are left out: no rank can use them")  # fmt: skip
         gpus = [device for device in self.draft.devices if device.vendor != "cpu"]
         if gpus and not by_driver:
-            self._say("by-class", DOUBT, [], "GPUs are told by their PCI class: this lstopo knows neither CUDA nor ROCm",
+            self._say("by-class", DOUBT, [], "GPUs are told by their PCI class: lstopo knew neither CUDA nor ROCm",
                       "an hwloc built with them numbers the GPUs and knows NVLink")  # fmt: skip
+        lost = [pci for pci in self.switches if _class(pci)[1] != "10de"]
+        if lost:
+            shown = ", ".join(pci.get("pci_busid") for pci in lost[:4])
+            value = f"{len(lost)} of {len(self.switches)} NVSwitches does not say what it is: {shown}"
+            self._say("silent-nvswitch", DOUBT, [pci.line for pci in lost], value,
+                      "see the kernel's log: it may have fallen off the bus")  # fmt: skip
         opencl = [device.id for device in gpus if device.id.startswith("opencl")]
         if opencl:
             self._say("opencl-only", DOUBT, [], f"seen through OpenCL only: {', '.join(opencl)}",

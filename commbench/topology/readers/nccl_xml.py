@@ -27,8 +27,8 @@ from commbench.topology.node import (
     Nic,
 )
 from commbench.topology.rates import nvlink_gbps, pcie_gbps, socket_gbps, xgmi_gbps
-from commbench.topology.reading import Reading, TopologyError
 from commbench.topology.readers._xml import Element, parse
+from commbench.topology.reading import Reading, TopologyError
 
 TITLE = "NCCL or RCCL topology XML"
 
@@ -189,7 +189,8 @@ class _Host:
         for net in nic.named("net"):
             speed = net.number("speed", -1)
             if speed <= 0:
-                self._say("no-net-speed", DOUBT, [net.line], f"{net.get('name')}: speed {net.get('speed') or 'missing'}",
+                value = f"{net.get('name')}: speed {net.get('speed') or 'missing'}"
+                self._say("no-net-speed", DOUBT, [net.line], value,
                           "NCCL takes 10 Gb/s for such a NIC; it is unknown here")  # fmt: skip
             try:
                 latency = float(net.get("latency", "0"))
@@ -246,7 +247,7 @@ class _Host:
             self._say("one-sided-link", DOUBT, lines, f"the two ends of {pairs} do not say the same of their link",
                       "the smaller number is taken; dump the topology anew")  # fmt: skip
         if outside:
-            self._say("unknown-target", DOUBT, outside, f"{len(outside)} links lead to devices that are not in the file",
+            self._say("unknown-target", DOUBT, outside, f"{len(outside)} links lead to what is not in the file",
                       "they are left out: dump the topology with all GPUs of the node in the job")  # fmt: skip
         if rates := Counter(link.kind for link in self.draft.links if link.source == DEFAULT and link.kind != PCIE):
             what = " and ".join(sorted(rates))

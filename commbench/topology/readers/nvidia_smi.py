@@ -14,8 +14,8 @@ from commbench.results.findings import DOUBT, NOTE, Finding, finding
 from commbench.topology.draft import Draft, TooManyParts, one_node
 from commbench.topology.node import DEFAULT, DISCOVERED, NVLINK, Device, Nic
 from commbench.topology.rates import nvlink_gbps
-from commbench.topology.reading import Reading, TopologyError
 from commbench.topology.readers._closeness import LEVELS, tree
+from commbench.topology.reading import Reading, TopologyError
 
 TITLE = "the matrix of nvidia-smi topo -m"
 
@@ -93,7 +93,9 @@ def _matrix(text: str, source: str) -> _Matrix:
             if len(rest) > 1 and rest[1].isdigit() and len(rest[1]) < 6:
                 matrix.numa[first] = int(rest[1])
     if matrix is None or not any(row.startswith("GPU") for row in matrix.rows):
-        raise TopologyError(source, matrix and matrix.head, "there is no head GPU0 GPU1 ... with rows below it")
+        raise TopologyError(
+            source, matrix.head if matrix else None, "there is no head GPU0 GPU1 ... with rows below it"
+        )
     return matrix
 
 

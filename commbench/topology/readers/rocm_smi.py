@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from commbench.results.findings import DOUBT, NOTE, Finding, finding
 from commbench.topology.draft import Draft, TooManyParts, one_node
 from commbench.topology.node import XGMI, Device
-from commbench.topology.reading import Reading, TopologyError
 from commbench.topology.readers._closeness import tree
+from commbench.topology.reading import Reading, TopologyError
 
 TITLE = "rocm-smi --showtopo"
 
@@ -78,7 +78,8 @@ def _either(cells: dict[tuple[int, int], str], a: int, b: int) -> str:
 
 def _tables(text: str, source: str) -> _Tables:
     tables = _Tables()
-    section, columns = "", []
+    section = ""
+    columns: list[int] = []
     for number, line in enumerate(text.splitlines(), 1):
         if found := _SECTION.search(line):
             section, columns = found[1].lower(), []
