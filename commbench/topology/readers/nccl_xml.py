@@ -71,7 +71,11 @@ def read(text: str, source: str) -> Reading:
 
     together = merge(readings)
     told = finding(
-        *("several-hosts", NOTE, source, [root.line], f"{len(readings)} hosts are in this file"),
+        "several-hosts",
+        NOTE,
+        source,
+        [root.line],
+        f"{len(readings)} hosts are in this file",
         "their GPUs share an NVLink domain: name it as `domain` of the nodes' block",
     )
     return Reading(together.clusters, (*together.findings, told))
