@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-GPU = '<pci busid="{bus}" class="0x030200" vendor="0x10de" link_speed="32.0 GT/s PCIe" link_width="{lanes}">{inside}</pci>'
+GPU = (
+    '<pci busid="{bus}" class="0x030200" vendor="0x10de" link_speed="32.0 GT/s PCIe" link_width="{lanes}">'
+    "{inside}</pci>"
+)
 
 
 def nccl_gpu(number: int, links: str, lanes: int = 16, sm: int = 90) -> str:
@@ -48,7 +51,25 @@ def smi(cells: list[list[str]], names: list[str], *, tab: str = "\t", affinity: 
     return "\n".join(lines) + "\n"
 
 
-HWLOC = """<?xml version="1.0" encoding="UTF-8"?>
+def port(index: int, bus: str, speed: float, *inside: str) -> str:
+    """A bridge of hwloc's."""
+    about = f'bridge_type="1-1" pci_busid="{bus}" pci_type="0604 [8086:0001] [0000:0000] 00 00"'
+    return f'<object type="Bridge" gp_index="{index}" {about} pci_link_speed="{speed}">{"".join(inside)}</object>\n'
+
+
+def card(index: int, bus: str, kind: str, speed: float, *inside: str) -> str:
+    """A PCI device of hwloc's."""
+    about = f'pci_busid="{bus}" pci_type="{kind} [0000:0000] 00 00" pci_link_speed="{speed}"'
+    return f'<object type="PCIDev" gp_index="{index}" {about}>{"".join(inside)}</object>\n'
+
+
+def device(index: int, name: str, kind: int, inside: str = "") -> str:
+    """An OS device of hwloc's."""
+    return f'<object type="OSDev" gp_index="{index}" name="{name}" osdev_type="{kind}">{inside}</object>'
+
+
+AMD_GPU, MELLANOX = "0380 [1002:740c]", "0207 [15b3:101b]"
+HWLOC = f"""<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
   <object type="Machine" os_index="0" nodeset="0x00000003">
@@ -59,21 +80,12 @@ HWLOC = """<?xml version="1.0" encoding="UTF-8"?>
       <object type="Group" nodeset="0x00000002"><object type="NUMANode" os_index="1" nodeset="0x00000002"/>
         <object type="Core" os_index="1" nodeset="0x00000002"/></object>
       <object type="Bridge" gp_index="20" bridge_type="0-1" depth="0" bridge_pci="0000:[00-05]">
-        <object type="Bridge" gp_index="21" bridge_type="1-1" pci_busid="0000:00:01.0" pci_type="0604 [8086:0001] [0:0] 0 0" pci_link_speed="31.507692">
-          <object type="PCIDev" gp_index="22" pci_busid="0000:01:00.0" pci_type="0380 [1002:740c] [1002:0b0c] 01 00" pci_link_speed="15.753846">
-            <object type="OSDev" gp_index="23" name="rsmi0" subtype="RSMI" osdev_type="5"/></object>
-        </object>
-        <object type="Bridge" gp_index="24" bridge_type="1-1" pci_busid="0000:00:02.0" pci_type="0604 [8086:0001] [0:0] 0 0" pci_link_speed="31.507692">
-          <object type="PCIDev" gp_index="25" pci_busid="0000:02:00.0" pci_type="0380 [1002:740c] [1002:0b0c] 01 00" pci_link_speed="31.507692">
-            <object type="OSDev" gp_index="26" name="rsmi1" subtype="RSMI" osdev_type="5"/></object>
-        </object>
-        <object type="Bridge" gp_index="27" bridge_type="1-1" pci_busid="0000:00:03.0" pci_type="0604 [8086:0001] [0:0] 0 0" pci_link_speed="15.753846">
-          <object type="PCIDev" gp_index="28" pci_busid="0000:03:00.0" pci_type="0200 [15b3:1017] [15b3:0001] 00 00" pci_link_speed="15.753846">
-            <object type="OSDev" gp_index="29" name="eth0" osdev_type="2"/>
-            <object type="OSDev" gp_index="30" name="mlx5_0" osdev_type="3"><info name="NodeGUID" value="0000:0001"/></object></object>
-          <object type="PCIDev" gp_index="31" pci_busid="0000:03:00.1" pci_type="0200 [15b3:1017] [15b3:0001] 00 00" pci_link_speed="15.753846">
-            <object type="OSDev" gp_index="32" name="mlx5_1" osdev_type="3"/></object>
-        </object>
+{port(21, "0000:00:01.0", 31.507692, card(22, "0000:01:00.0", AMD_GPU, 15.753846, device(23, "rsmi0", 5)))}
+{port(24, "0000:00:02.0", 31.507692, card(25, "0000:02:00.0", AMD_GPU, 31.507692, device(26, "rsmi1", 5)))}
+{port(27, "0000:00:03.0", 15.753846,
+      card(28, "0000:03:00.0", MELLANOX, 15.753846, device(29, "ib0", 2),
+           device(30, "mlx5_0", 3, '<info name="NodeGUID" value="0000:0001"/>')),
+      card(31, "0000:03:00.1", MELLANOX, 15.753846, device(32, "mlx5_1", 3)))}
       </object>
     </object>
   </object>
@@ -82,24 +94,27 @@ HWLOC = """<?xml version="1.0" encoding="UTF-8"?>
     <u64values length="20">0 100000 100000 0 </u64values>
   </distances2>
 </topology>
-"""
+"""  # fmt: skip
 
-ROCM = """============================ ROCm System Management Interface ============================
-================================ Weight between two GPUs =================================
-       GPU0         GPU1         GPU2         \nGPU0   0            15           30           
-GPU1   15           0            15           \nGPU2   30           15           0            
-================================= Hops between two GPUs ==================================
-       GPU0         GPU1         GPU2         \nGPU0   0            1            2            
-GPU1   1            0            1            \nGPU2   2            1            0            
-=============================== Link Type between two GPUs ===============================
-       GPU0         GPU1         GPU2         \nGPU0   0            XGMI         XGMI         
-GPU1   XGMI         0            XGMI         \nGPU2   XGMI         XGMI         0            
-======================================= Numa Nodes =======================================
-GPU[0]\t\t: (Topology) Numa Node: 0
-GPU[0]\t\t: (Topology) Numa Affinity: 0
-GPU[1]\t\t: (Topology) Numa Node: 1
-GPU[1]\t\t: (Topology) Numa Affinity: 1
-GPU[2]\t\t: (Topology) Numa Node: -1
-GPU[2]\t\t: (Topology) Numa Affinity: -1
-================================== End of ROCm SMI Log ===================================
-"""
+
+def rocm_table(title: str, cells: list[list[str]]) -> str:
+    """A matrix of rocm-smi --showtopo."""
+    names = [f"GPU{place}" for place in range(len(cells))]
+    rows = [["    ", *names], *([name, *row] for name, row in zip(names, cells, strict=True))]
+    lines = ["".join(f"{cell:<13}" for cell in row) for row in rows]
+    return "\n".join([f" {title} between two GPUs ".center(90, "="), *lines, ""])
+
+
+ROCM = "\n".join(
+    [
+        " ROCm System Management Interface ".center(90, "="),
+        rocm_table("Weight", [["0", "15", "30"], ["15", "0", "15"], ["30", "15", "0"]]),
+        rocm_table("Hops", [["0", "1", "2"], ["1", "0", "1"], ["2", "1", "0"]]),
+        rocm_table("Link Type", [["0", "XGMI", "XGMI"], ["XGMI", "0", "XGMI"], ["XGMI", "XGMI", "0"]]),
+        " Numa Nodes ".center(90, "="),
+        *(f"GPU[{gpu}]\t\t: (Topology) Numa {what}: {numa}" for gpu, numa in ((0, 0), (1, 1), (2, -1))
+          for what in ("Node", "Affinity")),
+        " End of ROCm SMI Log ".center(90, "="),
+        "",
+    ]
+)  # fmt: skip

@@ -43,7 +43,7 @@ def count(node: NodeClass, kind: str) -> int:
 
 def parents(node: NodeClass) -> dict[str, str]:
     """The hub that each end hangs on."""
-    ends = {one.id for one in (*node.devices, *node.nics)}
+    ends = {device.id for device in node.devices} | {nic.id for nic in node.nics}
     return {link.a: link.b for link in node.links if link.kind == PCIE and link.a in ends}
 
 
