@@ -1,0 +1,134 @@
+"""Runs of kernels in a report: the levels of each waterfall over devices and launches, and the outcome in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from commbench.report.content import Content
+from commbench.results.kernels import BASELINE, CEILING
+from commbench.results.status import OK
+
+Frame: TypeAlias = Any  # a pandas.DataFrame
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a factor: of one device and launch its median and interval over rounds, of several theirs.
+
+    Shares are of the baseline's bandwidth, and None where there is none: no data sheet, fewer than five rounds.
+    """
+
+    factor: str
+    level: str
+    share: float
+    low: float | None  # of one row its interval over rounds; of several the least and the most of their medians
+    high: float | None
+    predicted_low: float | None
+    predicted_high: float | None
+    rate: float  # GB/s
+    of_ceiling: float | None
+    of_peak: float | None  # of the data sheet's bandwidth
+    row: int  # of the table, the first one
+
+    @property
+    def name(self) -> str:
+        """Factor and level."""
+        return f"{self.factor} {self.level}".rstrip()
+
+    @property
+    def below_prediction(self) -> bool:
+        """Whether all of the interval lies below the predicted bracket."""
+        return self.high is not None and self.predicted_low is not None and self.high < self.predicted_low
+
+
+def studies(content: Content) -> Iterator[tuple[str, str, str, Frame]]:
+    """Yield the right rows of each side, kernel and type: the side's letter, kernel, type, rows."""
+    rows = content.kernels
+    rows = rows[(rows["status"] == OK) & (rows["algbw"] > 0)]
+    if len(rows):
+        for (side, kernel, dtype), those in rows.groupby(["side", "kernel", "dtype"], sort=False):
+            yield str(side), str(kernel), str(dtype), those
+
+
+def levels(rows: Frame) -> list[Level]:
+    """Return the levels of one study's rows, in the plan's order: medians over devices and launches."""
+    found = []
+    for (factor, level), those in rows.groupby(["factor", "level"], sort=False):
+        shares = those["of_baseline"].dropna()
+        if shares.empty:
+            continue
+        several = len(shares) > 1
+        low = shares.min() if several else those["of_baseline_low"].iloc[0]
+        high = shares.max() if several else those["of_baseline_high"].iloc[0]
+        predicted = (those["predicted_low"].median(), those["predicted_high"].median())
+        medians = (those["algbw"].median(), those["of_ceiling"].median(), those["of_peak"].astype(float).median())
+        numbers = (_known(one) for one in (low, high, *predicted))
+        rate, *parts = medians
+        found.append(
+            Level(
+                *(str(factor), str(level), float(shares.median()), *numbers, float(rate), *map(_known, parts)),
+                int(those.index[0]),
+            )
+        )
+    return found
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None or value != value else float(value)
+
+
+def reached(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Say what each kernel's baseline reached, with the rows that show it."""
+    for side, kernel, dtype, rows in studies(content):
+        base = rows[rows["factor"] == BASELINE]
+        if base.empty:
+            continue
+        rates = base["algbw"]
+        devices = base["device"].nunique()
+        text = f"{side}: {kernel} {dtype}: {rates.median():.4g} GB/s"
+        if len(base) > 1:
+            over = f"{devices} devices" if devices > 1 else f"{len(base)} launches"
+            text += f" (median of {over}, {rates.min():.4g} to {rates.max():.4g})"
+        if (part := _known(base["of_ceiling"].median())) is not None:
+            text += f", {part:.2f} of the same bytes copied"
+        if (part := _known(base["of_peak"].astype(float).median())) is not None:
+            text += f", {part:.2f} of the data sheet's peak"
+        yield text, tuple(base.index)
+
+
+def lost(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Say which devices are slow, and which levels are below all that traffic explains, with their rows."""
+    rows = content.kernels
+    slow = rows[rows["slow"].eq(True)] if len(rows) else rows
+    for (side, device), those in slow.groupby(["side", "device"], sort=False) if len(slow) else ():
+        worst = those.loc[those["of_others"].astype(float).idxmin()]
+        text = (
+            f"{side}: {device} is slow: {worst['kernel']} {worst['dtype']} at {worst['of_others']:.2f} of the others' "
+            f"median ({worst['of_others_low']:.2f} to {worst['of_others_high']:.2f})"
+        )
+        kernels = len(those.drop_duplicates(["kernel", "dtype"]))
+        yield text + (f", and {kernels - 1} more" if kernels > 1 else ""), tuple(those.index)
+    for side, kernel, dtype, those in studies(content):
+        below = [one for one in levels(those) if one.factor not in (BASELINE, CEILING) and one.below_prediction]
+        if below:
+            names = ", ".join(f"{one.name} ({ratio(one.share)}, predicted {predicted(one)})" for one in below)
+            text = f"{side}: {kernel} {dtype}: more is lost than the bytes moved explain: {names} of the baseline"
+            yield text, tuple(one.row for one in below)
+
+
+def predicted(level: Level) -> str:
+    """Return the predicted bracket as text."""
+    return bracket(level.predicted_low, level.predicted_high)
+
+
+def bracket(low: float | None, high: float | None) -> str:
+    """Return a bracket as text: one number where both ends print alike."""
+    ends = list(dict.fromkeys(map(ratio, (low, high))))
+    return " to ".join(ends)
+
+
+def ratio(value: float | None) -> str:
+    """Return a share as text."""
+    return "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
