@@ -30,7 +30,7 @@ BY_ALGORITHM, AUTO, BEST, BY_KERNEL = "same algorithm", "auto", "best", "same ke
 # By size in bytes, up to and with the limit: how long one takes, a mixture, how much a second carries.
 BANDS = (("latency", 32 << 10), ("middle", 4 << 20), ("bandwidth", None))
 # Of kernels, whose size says which kernel it is, by what the row is.
-KERNEL_BANDS = {BASELINE: "baselines", CEILING: "the same bytes copied", "factors": "all levels of factors"}
+KERNEL_BANDS = {BASELINE: "baselines", CEILING: "the same bytes copied", "factors": "levels of factors"}
 
 K = TypeVar("K")
 
@@ -300,14 +300,14 @@ def _apart(a: Side, b: Side) -> str:
     """Return what keeps the cells of two sides from matching."""
     values = [{name: {getattr(key[1], name) for key in side.timed} for name in FIELDS} for side in (a, b)]
     apart = [name for name in FIELDS if not values[0][name] & values[1][name]]
+    kernels = all(key[1].collective == KERNELS for side in (a, b) for key in side.timed)
+    same = "; give both the same --size, kernels and number of ranks" * kernels
     if not apart:
-        return "each name and size occurs on both sides, but no combination of them; let both sweep the same"
+        return f"each name and size occurs on both sides, but no combination of them; let both sweep the same{same}"
     texts = [f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart]
-    hint = ""
+    hint = same
     if apart == ["algorithm"]:
         hint = "; algorithms of one library are compared by commbench.repeat --against"
-    if "size" in apart and all(key[1].collective == KERNELS for side in (a, b) for key in side.timed):
-        hint = "; --size makes kernels of several devices take as many bytes"
     if "scale" in apart:
         hint = "; --match compares by ranks, nodes or GPUs"
     return f"they differ in {'; '.join(texts)}{hint}"

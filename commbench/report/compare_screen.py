@@ -225,15 +225,20 @@ def _ran(name: str, observed: str | None) -> str:
 
 def band_title(found: Comparison) -> str:
     """Return what the geometric means are of."""
-    if all(row.cell.collective == KERNELS for row in found.rows):
-        return "Geometric means over kernels, by what a row is"
-    return "Geometric means by size, over all algorithms, in and out of place"
+    if _sized(found):
+        return "Geometric means by size, over all algorithms, in and out of place"
+    return "Geometric means over kernels, by what a row is"
+
+
+def _sized(found: Comparison) -> bool:
+    """Whether bands are of sizes; of kernels they are not."""
+    return any(row.cell.collective != KERNELS for row in found.rows)
 
 
 def band_table(found: Comparison, a: str, b: str) -> Table:
     """Return the geometric means by size band."""
     tested = any(row.p is not None for row in found.rows)
-    what = ["collective", "scale", "dtype", "way", "band", "sizes", "cells"]
+    what = ["collective", "scale", "dtype", "way", "band", "sizes" if _sized(found) else "rows", "cells"]
     header = [*what, f"mean {b}/{a}", "smallest", "largest", *(["slower", "faster"] if tested else [])]
     return header, [
         [

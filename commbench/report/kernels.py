@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from commbench.report.compare import MARGIN
 from commbench.report.content import Content
 from commbench.results.kernels import BASELINE, CEILING
 from commbench.results.status import OK
@@ -39,8 +40,10 @@ class Level:
 
     @property
     def below_prediction(self) -> bool:
-        """Whether all of the interval lies below the predicted bracket."""
-        return self.high is not None and self.predicted_low is not None and self.high < self.predicted_low
+        """Whether all of the interval lies below the predicted bracket, by more than sectors leave out."""
+        return (
+            self.high is not None and self.predicted_low is not None and self.high * (1 + MARGIN) < self.predicted_low
+        )
 
 
 def studies(content: Content) -> Iterator[tuple[str, str, str, Frame]]:
@@ -80,22 +83,22 @@ def _known(value: Any) -> float | None:
 
 
 def reached(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Say what each kernel's baseline reached, with the rows that show it."""
+    """Say what each side's baselines reached, with the rows that show it."""
+    texts: dict[str, list[str]] = {}
+    shown: dict[str, list[int]] = {}
     for side, kernel, dtype, rows in studies(content):
         base = rows[rows["factor"] == BASELINE]
         if base.empty:
             continue
-        rates = base["algbw"]
-        devices = base["device"].nunique()
-        text = f"{side}: {kernel} {dtype}: {rates.median():.4g} GB/s"
-        if len(base) > 1:
-            over = f"{devices} devices" if devices > 1 else f"{len(base)} launches"
-            text += f" (median of {over}, {rates.min():.4g} to {rates.max():.4g})"
-        if (part := _known(base["of_ceiling"].median())) is not None:
-            text += f", {part:.2f} of the same bytes copied"
-        if (part := _known(base["of_peak"].astype(float).median())) is not None:
-            text += f", {part:.2f} of the data sheet's peak"
-        yield text, tuple(base.index)
+        (level,) = levels(base)
+        parts = [] if level.of_ceiling is None else [f"{ratio(level.of_ceiling)} of the same bytes copied"]
+        parts += [] if level.of_peak is None else [f"{ratio(level.of_peak)} of the data sheet's peak"]
+        several = [f"{base['algbw'].min():.4g} to {base['algbw'].max():.4g}"] if len(base) > 1 else []
+        about = f" ({', '.join([*several, *parts])})" if several or parts else ""
+        texts.setdefault(side, []).append(f"{kernel} {dtype} {level.rate:.4g} GB/s{about}")
+        shown.setdefault(side, []).extend(map(int, base.index))
+    for side, those in texts.items():
+        yield f"{side}: baselines, medians over devices and launches: {'; '.join(those)}", tuple(shown[side])
 
 
 def lost(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:

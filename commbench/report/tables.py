@@ -9,7 +9,7 @@ from typing import Any
 from commbench.report.best import Best, sizes_in_words
 from commbench.report.content import PLACES, Content, scale, title
 from commbench.report.kernels import bracket, ratio
-from commbench.results.kernels import KERNELS
+from commbench.results.kernels import BASELINE, CEILING, KERNELS
 from commbench.units import format_size
 
 ROWS = 20_000  # of records in a page: beyond, browsers stutter
@@ -107,7 +107,8 @@ def kernel_table(content: Content) -> Table:
     lines = []
     for row, one in zip(rows.index, rows.to_dict("records"), strict=True):
         measured = [one[name] for name in ("algbw", "of_baseline", "of_baseline_low", "of_baseline_high")]
-        ends = [None if one[name] != one[name] else one[name] for name in ("predicted_low", "predicted_high")]
+        free = one["factor"] not in (BASELINE, CEILING)  # of those two there is nothing to predict
+        ends = [one[name] for name in ("predicted_low", "predicted_high")] if free else []
         parts = [one[name] for name in ("of_ceiling", "of_peak", "of_others")]
         others = _share(parts[-1])
         if one["slow"] is True:
@@ -116,7 +117,7 @@ def kernel_table(content: Content) -> Table:
             [
                 *(Cell(one["side"]), Cell(one["kernel"]), Cell(one["dtype"]), Cell(one["device"])),
                 *(Cell(one["factor"]), Cell(one["level"]), _rate(measured[0], one["status"], int(row))),
-                *(*map(_share, measured[1:]), Cell(bracket(*ends), ends[0]), *map(_share, parts[:-1]), others),
+                *(*map(_share, measured[1:]), _predicted(ends), *map(_share, parts[:-1]), others),
             ]
         )
     header = ["side", "kernel", "dtype", "device", "factor", "level", "GB/s", "of baseline", "low", "high", "predicted"]
@@ -125,6 +126,11 @@ def kernel_table(content: Content) -> Table:
 
 def _rate(value: Any, status: str, row: int) -> Cell:
     return Cell(status, None, row) if value is None or value != value else Cell(f"{value:.2f}", float(value), row)
+
+
+def _predicted(ends: list[Any]) -> Cell:
+    known = [end for end in ends if end == end and end is not None]
+    return Cell(bracket(*known), known[0]) if known else Cell("-" if ends else "")
 
 
 def _share(value: Any) -> Cell:
