@@ -130,7 +130,11 @@ def _with_kernels(frame: Frame, readings: Sequence[Reading]) -> Frame:
             continue
         names = device_names(reading.manifest["library"]["devices"])
         rows += [{**one.beside, "device": names[one.rank], "slow": one.slow} for one in read(Path(reading.source))]
-    return frame.join(pandas.DataFrame(rows, index=frame.index)) if any(rows) else frame
+    if not any(rows):
+        return frame
+    beside = pandas.DataFrame(rows, index=frame.index)
+    numbers = [name for name in beside.columns if name.startswith(("predicted_", "of_"))]
+    return frame.join(beside.astype(dict.fromkeys(numbers, float)))  # a column of nothing but None too
 
 
 def scale(nranks: Any, nnodes: Any) -> str:

@@ -32,18 +32,12 @@ class Level:
     of_ceiling: float | None
     of_peak: float | None  # of the data sheet's bandwidth
     row: int  # of the table, the first one
+    below_prediction: bool  # whether all intervals over rounds lie below the predicted bracket by more than 5 %
 
     @property
     def name(self) -> str:
         """Factor and level."""
         return f"{self.factor} {self.level}".rstrip()
-
-    @property
-    def below_prediction(self) -> bool:
-        """Whether all of the interval lies below the predicted bracket, by more than sectors leave out."""
-        return (
-            self.high is not None and self.predicted_low is not None and self.high * (1 + MARGIN) < self.predicted_low
-        )
 
 
 def studies(content: Content) -> Iterator[tuple[str, str, str, Frame]]:
@@ -63,16 +57,20 @@ def levels(rows: Frame) -> list[Level]:
         if shares.empty:
             continue
         several = len(shares) > 1
-        low = shares.min() if several else those["of_baseline_low"].iloc[0]
-        high = shares.max() if several else those["of_baseline_high"].iloc[0]
-        predicted = (those["predicted_low"].median(), those["predicted_high"].median())
-        medians = (those["algbw"].median(), those["of_ceiling"].median(), those["of_peak"].astype(float).median())
-        numbers = (_known(one) for one in (low, high, *predicted))
-        rate, *parts = medians
         found.append(
             Level(
-                *(str(factor), str(level), float(shares.median()), *numbers, float(rate), *map(_known, parts)),
-                int(those.index[0]),
+                factor=str(factor),
+                level=str(level),
+                share=float(shares.median()),
+                low=_known(shares.min() if several else those["of_baseline_low"].iloc[0]),
+                high=_known(shares.max() if several else those["of_baseline_high"].iloc[0]),
+                predicted_low=_known(those["predicted_low"].median()),
+                predicted_high=_known(those["predicted_high"].median()),
+                rate=float(those["algbw"].median()),
+                of_ceiling=_known(those["of_ceiling"].median()),
+                of_peak=_known(those["of_peak"].median()),
+                row=int(those.index[0]),
+                below_prediction=bool((those["of_baseline_high"] * (1 + MARGIN) < those["predicted_low"]).all()),
             )
         )
     return found
@@ -93,9 +91,9 @@ def reached(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
         (level,) = levels(base)
         parts = [] if level.of_ceiling is None else [f"{ratio(level.of_ceiling)} of the same bytes copied"]
         parts += [] if level.of_peak is None else [f"{ratio(level.of_peak)} of the data sheet's peak"]
-        several = [f"{base['algbw'].min():.4g} to {base['algbw'].max():.4g}"] if len(base) > 1 else []
+        several = [f"{rate(base['algbw'].min())} to {rate(base['algbw'].max())}"] if len(base) > 1 else []
         about = f" ({', '.join([*several, *parts])})" if several or parts else ""
-        texts.setdefault(side, []).append(f"{kernel} {dtype} {level.rate:.4g} GB/s{about}")
+        texts.setdefault(side, []).append(f"{kernel} {dtype} {rate(level.rate)} GB/s{about}")
         shown.setdefault(side, []).extend(map(int, base.index))
     for side, those in texts.items():
         yield f"{side}: baselines, medians over devices and launches: {'; '.join(those)}", tuple(shown[side])
@@ -106,7 +104,7 @@ def lost(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
     rows = content.kernels
     slow = rows[rows["slow"].eq(True)] if len(rows) else rows
     for (side, device), those in slow.groupby(["side", "device"], sort=False) if len(slow) else ():
-        worst = those.loc[those["of_others"].astype(float).idxmin()]
+        worst = those.loc[those["of_others"].idxmin()]
         text = (
             f"{side}: {device} is slow: {worst['kernel']} {worst['dtype']} at {worst['of_others']:.2f} of the others' "
             f"median ({worst['of_others_low']:.2f} to {worst['of_others_high']:.2f})"
@@ -130,6 +128,11 @@ def bracket(low: float | None, high: float | None) -> str:
     """Return a bracket as text: one number where both ends print alike."""
     ends = list(dict.fromkeys(map(ratio, (low, high))))
     return " to ".join(ends)
+
+
+def rate(value: float) -> str:
+    """Return GB/s as text, with three digits at least."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def ratio(value: float | None) -> str:

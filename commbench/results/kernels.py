@@ -78,7 +78,7 @@ class Result:
 def read(folder: Path) -> list[Result]:
     """Return what a run folder of kernels holds of each row and rank, in the plan's order, as `read_records` does.
 
-    The data sheets' bandwidths are those of the devices in the manifest. Raises ResultsError where it holds no such run.
+    The data sheets' bandwidths are those in the manifest. Raises ResultsError where there is no such run.
     """
     manifest = read_manifest(folder)
     records = read_records(folder)
@@ -100,8 +100,8 @@ def results(
 ) -> list[Result]:
     """Return what there is of each row and rank, in the plan's order.
 
-    `cells`: those of the plan, of each row one a rank; `visits`, `records`: of each cell; `peaks`: of each rank's device
-    the data sheet's GB/s.
+    `cells`: those of the plan, of each row one a rank; `visits`, `records`: of each cell; `peaks`: the data
+    sheet's GB/s of each rank's device.
     """
     ranks = len(peaks)
     rates = [_rates(cell["size"], visits[index]) for index, cell in enumerate(cells)]

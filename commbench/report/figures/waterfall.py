@@ -8,7 +8,7 @@ from typing import Any
 
 from commbench.report.content import Content
 from commbench.report.drawing import Drawing, plain
-from commbench.report.kernels import Level, levels, ratio, studies
+from commbench.report.kernels import Level, levels, rate, ratio, studies
 from commbench.results.kernels import BASELINE, CEILING
 
 PLACE = 2.2  # among the figures of a report
@@ -27,8 +27,8 @@ def drawings(content: Content) -> Iterator[Drawing]:
             f"waterfall-{side}-{kernel}-{dtype}",
             f"{side}: what each factor leaves of {kernel} {dtype}",
             f"Points: measured, {'medians over devices and launches' if several else 'the median over rounds'}; lines: "
-            f"{bars}. Grey: predicted by the bytes of memory moved, if caches join no or all requests; without it, bytes "
-            "cannot tell. Right: useful bytes a second. The axis is logarithmic.",
+            f"{bars}. Grey: predicted by the bytes of memory moved, if caches join no or all requests; without it, "
+            "bytes cannot tell. Right: useful bytes a second. The axis is logarithmic.",
             partial(draw, found),
         )
 
@@ -50,16 +50,16 @@ def draw(found: Sequence[Level]) -> Any:
     for place, one in enumerate(rows):
         if one.predicted_low is not None and one.predicted_high is not None:
             ends = (one.predicted_low, one.predicted_high)
-            axes.plot(ends, (place, place), color="grey", alpha=0.55, linewidth=7, solid_capstyle="butt")
-            axes.plot(ends, (place, place), "|", color="0.35", markersize=9, markeredgewidth=1.5)
+            axes.plot(ends, (place, place), color="grey", alpha=0.55, linewidth=7, solid_capstyle="butt", zorder=2)
+            axes.plot(ends, (place, place), "|", color="0.35", markersize=9, markeredgewidth=1.5, zorder=3)
         colour = orange if one.below_prediction else blue
         if one.low is not None and one.high is not None:
-            axes.plot((one.low, one.high), (place, place), color=colour, linewidth=1.6)
-        axes.plot(one.share, place, "o", color=colour, markersize=5)
+            axes.plot((one.low, one.high), (place, place), color=colour, linewidth=1.6, zorder=4)
+        axes.plot(one.share, place, "o", color=colour, markersize=5, zorder=4)
         side = axes.get_yaxis_transform()
-        axes.text(1.01, place, f"{one.rate:.4g} GB/s", transform=side, va="center", fontsize="small", clip_on=False)
+        axes.text(1.01, place, f"{rate(one.rate)} GB/s", transform=side, va="center", fontsize="small", clip_on=False)
     axes.set_xscale("log")
-    axes.axvline(1.0, color="black", linewidth=1.2)
+    axes.axvline(1.0, color="black", linewidth=1.2, zorder=1.5)
     ceiling, base = marks.get(CEILING), marks.get(BASELINE)
     if ceiling is not None:
         axes.axvline(ceiling.share, color=green, linestyle="--", linewidth=1.2)
@@ -86,11 +86,11 @@ def _legend(
         handles += axes.plot([], [], "o-", color=orange, label="measured, surely below what is predicted")
     handles += axes.plot([], [], color="grey", alpha=0.55, linewidth=7, label="predicted by bytes moved")
     if base is not None:
-        handles += axes.plot([], [], color="black", label=f"baseline, {base.rate:.4g} GB/s")
+        handles += axes.plot([], [], color="black", label=f"baseline, {rate(base.rate)} GB/s")
     if ceiling is not None:
-        label = f"the same bytes copied, {ceiling.rate:.4g} GB/s"
+        label = f"the same bytes copied, {rate(ceiling.rate)} GB/s"
         handles += axes.plot([], [], color=green, linestyle="--", label=label)
     if base is not None and base.of_peak:
-        peak = f"data sheet, {base.rate / base.of_peak:.4g} GB/s (baseline: {ratio(base.of_peak)} of it)"
+        peak = f"data sheet, {rate(base.rate / base.of_peak)} GB/s (baseline: {ratio(base.of_peak)} of it)"
         handles += axes.plot([], [], color="0.3", linestyle=":", label=peak)
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
