@@ -15,6 +15,7 @@ pytest.importorskip("jinja2")
 
 import commbench
 from commbench.errors import ResultsError
+from commbench.read import main as read_door
 from commbench.report.__main__ import main
 from commbench.report.bounds import Links
 from commbench.report.compare import SLOWER, compare
@@ -162,6 +163,14 @@ def test_a_run_of_collectives_beside_kernels_stays_what_it_is(top: Path, say: An
     assert [one.name for one in drawings(beside) if one.name not in new] == [one.name for one in drawings(alone)]
     code, out, _ = say("collectives", "h200", "--format", "md")
     assert code == 0 and "busbw" in out and "A: allreduce on " in out and "B: kernels on " not in out
+
+
+def test_read_names_the_rank_of_each_row(
+    top: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = doors.say(read_door, top, monkeypatch, capsys, ["h200"])
+    assert code == 0 and out.count("each rank alone on its device, method loop") == 1
+    assert out.count("copy baseline, rank 3 ") == 1 and "ranks on" not in out
 
 
 def test_a_run_that_has_only_begun_is_reported(say: Any, tmp_path: Path) -> None:
