@@ -161,7 +161,7 @@ class _Discovery:
         found = []
         for line in answer.text.splitlines():
             index, *rest = (cell.strip() for cell in line.split(","))
-            if index.isdigit() and len(rest) == 2:
+            if index.isdecimal() and len(rest) == 2:
                 arch = f"sm{rest[1].replace('.', '')}" if re.fullmatch(r"\d+\.\d", rest[1]) else ""
                 found.append(_Gpu(bus_address(rest[0]), "nvidia", arch, int(index)))
         if not found and there:
@@ -213,7 +213,7 @@ class _Discovery:
             if (bus and bus in taken) or state == "down":
                 continue
             speed = system.read(f"{folder}/speed")
-            gbps = int(speed) / 1000 if speed.isdigit() and 0 < int(speed) < 1 << 31 else None
+            gbps = int(speed) / 1000 if speed.isdecimal() and 0 < int(speed) < 1 << 31 else None
             self._nic(os.path.basename(folder), gbps, bus, role, "")
 
     def _nic(self, name: str, gbps: float | None, bus: str, role: str, guid: str) -> None:
@@ -233,7 +233,7 @@ class _Discovery:
 
     def _numa(self, bus: str) -> int | None:
         text = self.system.read(f"/sys/bus/pci/devices/{bus}/numa_node") if bus else ""
-        return int(text) if text.isdigit() else None  # -1: not known
+        return int(text) if text.isdecimal() else None  # -1: not known
 
     def _put(self, part: str, bus: str) -> None:
         """Put a device or NIC into its slot, and the slot into the tree."""
@@ -263,13 +263,13 @@ class _Discovery:
         chain = self._chain(folder)
         if len(chain) > 1:
             speeds.append(self.system.read(f"/sys/bus/pci/devices/{chain[-2]}/max_link_speed"))
-        rates = [pcie_gbps(speed, int(lanes)) for speed in speeds if lanes.isdigit()]
+        rates = [pcie_gbps(speed, int(lanes)) for speed in speeds if lanes.isdecimal()]
         return min((rate for rate in rates if rate is not None), default=None)
 
     def _trained(self, part: str, bus: str) -> None:
         folder = f"/sys/bus/pci/devices/{bus}"
         now, most = (self.system.read(f"{folder}/{which}_link_width") for which in ("current", "max"))
-        if now.isdigit() and most.isdigit() and 0 < int(now) < int(most) <= 32:
+        if now.isdecimal() and most.isdecimal() and 0 < int(now) < int(most) <= 32:
             self._say("narrow-slot", DOUBT, f"{part} has {now} of its {most} PCIe lanes",
                       "see that the card sits in a slot of its width, and reseat it")  # fmt: skip
 
@@ -369,7 +369,7 @@ class _Discovery:
     def _facts(self, path: str) -> dict[str, int]:
         """Return the numbers of a file of KFD's: a name and a number a line."""
         rows = (line.split() for line in self.system.read(path).splitlines())
-        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
 
     # Beyond the node
 
@@ -418,7 +418,7 @@ def _numbers(text: str) -> list[int]:
 
 def _last_number(path: str) -> int:
     name = os.path.basename(path)
-    return int(name) if name.isdigit() else -1
+    return int(name) if name.isdecimal() else -1
 
 
 def _gfx(version: int) -> str:

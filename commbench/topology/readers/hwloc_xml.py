@@ -212,7 +212,7 @@ class _Machine:
             names = " ".join(one.text for one in matrix.named("indexes")).split()
             prefix = "" if matrix.tag == "distances2hetero" else f"{matrix.get('type')}:"
             values = " ".join(one.text for one in matrix.named("u64values")).split()
-            if len(values) != len(names) ** 2 or not all(value.isdigit() and len(value) < 10 for value in values):
+            if len(values) != len(names) ** 2 or not all(value.isdecimal() and len(value) < 10 for value in values):
                 self._say("bad-matrix", DOUBT, [matrix.line], f"{matrix.get('name')} has {len(values)} values "
                           f"for {len(names)} ends", "it is left out: write the XML anew")  # fmt: skip
                 continue

@@ -90,7 +90,7 @@ def _matrix(text: str, source: str) -> _Matrix:
                 matrix.strange.append(number)
         if rest and first.startswith("GPU"):
             matrix.cpus[first] = rest[0]
-            if len(rest) > 1 and rest[1].isdigit() and len(rest[1]) < 6:
+            if len(rest) > 1 and rest[1].isdecimal() and len(rest[1]) < 6:
                 matrix.numa[first] = int(rest[1])
     if matrix is None or not any(row.startswith("GPU") for row in matrix.rows):
         raise TopologyError(
