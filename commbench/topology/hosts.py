@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from commbench.errors import UsageError
 
 MOST = 2_000_000  # hosts of one list: more are a slip, and would fill the memory
-_PARTS = re.compile(r",(?![^\[]*\])")  # commas outside brackets
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_RANGE = re.compile(r"([^\[\]]*)\[(\d{1,9})-(\d{1,9})\]([^\[\]]*)")
@@ -22,7 +21,7 @@ def expand(text: str) -> list[str]:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     hosts: list[str] = []
-    for part in _PARTS.split(text.strip()):
+    for part in _parts(text.strip()):
         if not part or _OTHER.search(part) or _STEP_OR_HUGE.search(part) or part.count("[") != part.count("]"):
             raise UsageError(_rule(text, "each part is a name, with ranges in closed brackets"))
         if len(hosts) + _at_least(part) > MOST:
@@ -43,6 +42,20 @@ def fold(hosts: Iterable[str]) -> str:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
     return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what stands between the commas that are outside brackets."""
+    held: list[str] = []
+    inside = 0
+    for piece in text.split(","):
+        held.append(piece)
+        inside += piece.count("[") - piece.count("]")
+        if inside <= 0:
+            yield ",".join(held)
+            held, inside = [], 0
+    if held:
+        yield ",".join(held)
 
 
 def _plain(part: str) -> list[str] | None:
