@@ -41,6 +41,7 @@ COLOURS = {
 }
 FILLS = {"device": "#E8F4EA", "NIC": "#F9EAF3", "switch": "#F3DDEA", "node": "#EEEEEE"}
 HUB_FILL = "#DDE8F3"
+_BULGE = 1.5  # an arc bulges by half of its bend times its width, and a panel is three times as wide as it is tall
 
 
 def save(cluster: Cluster, path: Path) -> None:
@@ -246,8 +247,14 @@ def _draw_node(panel: Any, node: NodeClass) -> None:
         rate = f"\n{nics[name].gbps:g} Gb/s" if name in nics and nics[name].gbps is not None else ""
         sheet.box(where, _short(name, 1.5) + rate, fill, 7 if wide <= 12 else 5.5)
     heights = [height for _, height in at.values()] or [0.0]
-    arcs = any(at[link.a][1] == at[link.b][1] == 3.0 for link in node.links)
-    sheet.finish(wide, min(heights) - (0.9 if len(rows[3]) > 1 else 0.4), max(*heights, 4.6 if arcs else 0.0) + 0.4)
+    low, high = min(heights), max(heights)
+    arcs: dict[float, float] = defaultdict(float)  # the widest at each height, as a share of the panel
+    for link in node.links:
+        if at[link.a][1] == at[link.b][1]:
+            arcs[at[link.a][1]] = max(arcs[at[link.a][1]], abs(at[link.a][0] - at[link.b][0]) / wide)
+    above, below = _BULGE * 0.35 * arcs[3.0], _BULGE * 0.14 * arcs[0.5]
+    tall = (high - low + 0.8) / (1 - above - below)
+    sheet.finish(wide, min(low, 0.5 - below * tall) - 0.4, max(high, 3.0 + above * tall) + 0.4)
 
 
 def _place_nics(node: NodeClass, at: dict[str, tuple[float, float]], wide: int) -> None:
@@ -267,8 +274,9 @@ def _place_nics(node: NodeClass, at: dict[str, tuple[float, float]], wide: int) 
         if hubs[hub] == CPU or cpu is None:
             at |= {nic: (x + 0.55 * (place - (len(nics) - 1) / 2), height - 1) for place, nic in enumerate(nics)}
             continue
-        side = -0.55 if at[cpu][0] >= x else 0.55
-        at |= {nic: (x + side * (place + 0.2), height - 0.65) for place, nic in enumerate(nics)}
+        side = 0.55 if at[cpu][0] < x else -0.55
+        in_order = nics if side > 0 else reversed(nics)
+        at |= {nic: (x + side * (place + 0.2), height - 0.65) for place, nic in enumerate(in_order)}
 
 
 def _spread(place: int, count: int, wide: float) -> float:

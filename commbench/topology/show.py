@@ -106,15 +106,27 @@ class _Fabric:
             alike = (switch.gbps, switch.us, switch.cables, switch.source, switch.reduces, *self.on[switch.name])
             same = alike if not self.below[switch.name] else (switch.name,)
             groups.setdefault(same, []).append(switch)
+        if len(groups) > MOST_LINES:  # too many: leaves are alike where as many nodes of one class are on each
+            groups = self.alike(parent)
         for group in islice(groups.values(), MOST_LINES):
             yield f"{indent}{self.line(group)}"
-            for place in self.on[group[0].name]:
-                yield f"{indent}  {_block(self.cluster.blocks[place])}"
+            every = dict.fromkeys(place for switch in group for place in self.on[switch.name])
+            yield from (f"{indent}  {one}" for one in _together([self.cluster.blocks[place] for place in every]))
             if len(group) == 1:
                 yield from self.lines(group[0].name, f"{indent}  ")
         if len(groups) > MOST_LINES:
             rest = [switch for group in islice(groups.values(), MOST_LINES, None) for switch in group]
             yield f"{indent}... and {counted(len(rest), 'switch')} more: {fold(one.name for one in rest)}"
+
+    def alike(self, parent: str | None) -> dict[tuple[object, ...], list[Switch]]:
+        groups: dict[tuple[object, ...], list[Switch]] = {}
+        for switch in self.below[parent]:
+            blocks = [self.cluster.blocks[place] for place in self.on[switch.name]]
+            sizes = [(len(one.nodes), one.node_class, len(one.leaves)) for one in blocks]
+            alike = (switch.gbps, switch.us, switch.cables, switch.source, switch.reduces, *sizes)
+            same = alike if not self.below[switch.name] else (switch.name,)
+            groups.setdefault(same, []).append(switch)
+        return groups
 
     def line(self, group: Sequence[Switch]) -> str:
         one = group[0]
@@ -142,6 +154,18 @@ def _fabric(cluster: Cluster) -> Iterator[str]:
         yield f"  {_block(block)}{', on no switch' if cluster.switches else ''}"
     if len(bare) > MOST_LINES:
         yield f"  ... and {counted(len(bare) - MOST_LINES, 'block')} more"
+
+
+def _together(blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield a line a block; one for all of many."""
+    if len(blocks) <= MOST_LINES:
+        yield from map(_block, blocks)
+        return
+    nodes = [node for block in blocks for node in block.nodes]
+    each = dict.fromkeys(len(block.nodes) for block in blocks)
+    classes = dict.fromkeys(block.node_class for block in blocks if block.node_class)
+    of = f" of {', '.join(classes)}" if classes else ""
+    yield f"{fold(nodes)}: {counted(len(nodes), 'node')}{of}, {' or '.join(map(str, each))} each"
 
 
 def _block(block: Block) -> str:
