@@ -10,7 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,12 +19,13 @@ from commbench import __version__
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
 from commbench.kernels import _study
-from commbench.kernels._backend import Backend, find
+from commbench.kernels._backend import Backend, Facts, find
 from commbench.kernels._factors import FACTORS
-from commbench.kernels._pattern import Problem
-from commbench.kernels._result import Result, results, slow
+from commbench.kernels._pattern import GUARD, Problem
+from commbench.kernels._result import Result, results, slow_devices
 from commbench.kernels._screen import print_waterfalls
 from commbench.kernels._study import Row, Study
+from commbench.kernels._traffic import Memory
 from commbench.kernels._verify import Check
 from commbench.measure import folder
 from commbench.measure.door import on_rank_0
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 BESIDE = "kernels.jsonl"  # in the run folder: records with what kernels have beside
 WATERFALL = "weight_update"  # the kernel whose factors are measured where all kernels are
-_PART = 1 << 19  # elements that a row is checked on, but for the baseline
+_PART = 10 << 20  # elements that a row is checked on, but for the baseline: two rounds and more of any grid-stride loop
 BASE = 1  # the place of the baseline among the rows of a study
 _VISIT = 0.02  # seconds of timed launches that a visit aims at
 _LAUNCHES = (1, 50)  # of a visit
@@ -55,14 +56,14 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     """Carry out one launch on every rank and return the exit code, the same on all."""
     device, why = _choose(world, options)
     backend = _open(world, device, options.plan["library"])
-    place = site(world)
     devices = world.gather(_about(backend)) or []  # on rank 0
+    launch = Launch(world, backend, device, options, words, site(world), devices)
     journal: Journal | None = None
     try:
 
         def prepare() -> dict[str, Any]:
             nonlocal journal
-            journal = (_take_up if options.resume else _begin)(world, backend, device, options, words, place, devices)
+            journal = (_take_up if options.resume else _begin)(launch)
             plan = journal.manifest["plan"]
             about = {"folder": str(journal.folder.resolve()), "session": journal.session}
             return {"cells": plan["cells"], "effort": plan["effort"], **about}
@@ -76,7 +77,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         code = crew.carry_out(options.progress)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
-            code = max(code, _print_results(journal, studies, devices, options))
+            code = max(code, _print_results(journal, studies, backend.facts.memory, devices, options))
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
     finally:
@@ -128,16 +129,9 @@ def _about(backend: Backend) -> dict[str, Any]:
     return {**about, "identity": facts.identity, "health": backend.health()}
 
 
-def _begin(
-    world: World,
-    backend: Backend,
-    device: str,
-    options: Options,
-    words: Sequence[str],
-    place: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]],
-) -> Journal:
+def _begin(launch: Launch) -> Journal:
     """Make the plan of a new run and open its folder, on rank 0."""
+    world, backend, device, options, place = launch.world, launch.backend, launch.device, launch.options, launch.site
     asked = options.plan
     chosen = _patterns(options)
     factors = {pattern.label: asked["factors"] for pattern in chosen}
@@ -146,8 +140,8 @@ def _begin(
         first = next((one for one in chosen if one.name == WATERFALL), None)
         factors = {one.label: list(FACTORS) if one is first or not every else [] for one in chosen}
     chosen.sort(key=lambda one: not factors[one.label])  # what has factors first: the rest is cut by the budget sooner
-    studies = _study.build(chosen, asked["dtypes"], factors, backend, device, asked["size"])
-    notes = _notes(asked, studies, backend, device, place)
+    studies = _study.build(chosen, asked["dtypes"], factors, backend, launch.facts, device, asked["size"])
+    notes = _notes(launch, studies)
     seats = [Seat(**seat) for seat in place["seats"]]
     groups = {f"rank {rank}": folder.group_facts([rank], seats, 1.0) for rank in range(world.size)}
     contents = {
@@ -169,9 +163,9 @@ def _begin(
             "notes": notes,
             "cells": _study.to_cells(studies, list(groups), "host" if device == "cpu" else "device"),
         },
-        "library": {"devices": list(devices)},
+        "library": {"devices": list(launch.devices)},
         "machine": manifest.machine(),
-        "sessions": [folder.session(words, place)],
+        "sessions": [folder.session(launch.words, place)],
     }
     out = Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-{options.name}")
     return Journal.create(out, contents)
@@ -187,16 +181,24 @@ def _patterns(options: Options) -> list[Any]:
     return found
 
 
-def _notes(
-    asked: Mapping[str, Any], studies: Sequence[Study], backend: Backend, device: str, place: Mapping[str, Any]
-) -> list[str]:
+def _notes(launch: Launch, studies: Sequence[Study]) -> list[str]:
     notes = []
-    size, cache = asked["size"], backend.facts.cache
-    if size is not None and size < _study.CACHES * cache:
+    backend, device, place = launch.backend, launch.device, launch.site
+    asked, facts = launch.options.plan, launch.facts
+    size = asked["size"]
+    if size is not None and size < _study.CACHES * facts.cache:
         notes.append(
             f"arrays of {approximate_size(size)} are less than {_study.CACHES} times the cache of "
-            f"{approximate_size(cache)}: what is measured is the cache as well"
+            f"{approximate_size(facts.cache)}: what is measured is the cache as well"
         )
+    elif size is not None:
+        rows = [row for study in studies for row in study.rows if not row.level.access.warm]
+        few = [row.name for row in rows if row.touched(facts.memory) < _study.LEAST * facts.cache]
+        if few:
+            notes.append(
+                f"touch less than {_study.LEAST} times the cache of {approximate_size(facts.cache)}, so that it is "
+                f"measured as well: {', '.join(few)}; give a larger --size"
+            )
     have = {row.level.factor for study in studies for row in study.rows}
     if lacking := [name for name in asked["factors"] or () if name not in have]:
         if set(lacking) == set(asked["factors"]):
@@ -210,24 +212,36 @@ def _notes(
     return notes
 
 
-def _take_up(
-    world: World,
-    backend: Backend,
-    device: str,
-    options: Options,
-    words: Sequence[str],
-    place: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]],
-) -> Journal:
+def _take_up(launch: Launch) -> Journal:
     """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
+    world, backend, options = launch.world, launch.backend, launch.options
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
     here = {"collective": "kernels", "backend": backend.name, "library": backend.facts.library, "size": world.size}
     folder.check_same(journal.folder, plan["facts"], here, _SAME)
     _study.from_cells(plan["cells"], world.size, options.patterns)
     folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
-    journal.begin_session(folder.session(words, place))
+    journal.begin_session(folder.session(launch.words, launch.site))
     return journal
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the plan of a run depends on: who is there, the device, what was asked for."""
+
+    world: World
+    backend: Backend
+    device: str
+    options: Options
+    words: Sequence[str]  # the command line
+    site: Mapping[str, Any]
+    devices: Sequence[Mapping[str, Any]]  # of each rank, what the manifest keeps
+
+    @property
+    def facts(self) -> Facts:
+        """What the devices of all ranks have: rank 0's, but the largest cache and the least memory of them."""
+        caches, free = ([about[name] for about in self.devices] for name in ("cache", "free"))
+        return replace(self.backend.facts, cache=max(caches), free=min(free))
 
 
 class _Crew:
@@ -316,6 +330,7 @@ class _Crew:
                 self._backend.put(mine[name], check.contents(name))
             filled |= problem.arenas.keys() - {"index"}
             launches[row] = self._backend.prepare(problem, mine)
+            wrong[row] += self._beside(problem, mine, launches[row])
         counts: dict[int, int] = {}
         code = EXIT_OK
         for number, some in enumerate(left):
@@ -354,6 +369,17 @@ class _Crew:
         if problem.pattern.sums:
             total = float(self._backend.take(memory["sum"], 0, 8).view("float64")[0])
         return check.wrong(lambda name, start, stop: self._backend.take(memory[name], start, stop), total)
+
+    def _beside(self, problem: Problem, memory: Mapping[str, Any], launch: Callable[[], None]) -> int:
+        """Return how many bytes of the guards one launch at full size changes."""
+
+        def guards() -> list[Any]:
+            ends = [(name, end) for name, size in problem.arenas.items() for end in (GUARD, size)]
+            return [self._backend.take(memory[name], end - GUARD, end) for name, end in ends]
+
+        before = guards()
+        launch()
+        return sum(int((one != other).sum()) for one, other in zip(before, guards(), strict=True))
 
     def _visit(
         self, row: int, first: int, number: int, launch: Callable[[], None], about: Row, counts: dict[int, int]
@@ -467,12 +493,16 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
 
 
 def _print_results(
-    journal: Journal, studies: Sequence[Study], devices: Sequence[Mapping[str, Any]], options: Options
+    journal: Journal,
+    studies: Sequence[Study],
+    memory: Memory,
+    devices: Sequence[Mapping[str, Any]],
+    options: Options,
 ) -> int:
     """Print what was measured, keep it beside the records, and return the exit code."""
     peaks = [options.peak or about["peak"] for about in devices]
     source = "the peak given by --peak" if options.peak else next((one["peak_source"] for one in devices), "")
-    found = results(journal, studies, len(devices), peaks)
+    found = results(journal, studies, memory, peaks)
     code = EXIT_OK
     try:
         journal.write_beside(BESIDE, "".join(json.dumps(one.to_dict()) + "\n" for one in found))
@@ -488,7 +518,7 @@ def _print_results(
         writer.writerows(one.to_dict() for one in found)
     else:
         print_waterfalls(found, studies, names, source, sys.stdout)
-    _say([*slow(journal, studies, names), *_last(found, journal, options)], _aside(options))
+    _say([*slow_devices(journal, studies, names), *_last(found, journal, options)], _aside(options))
     return EXIT_FAILED if any(one.record.status in FAILURES for one in found) else code
 
 
