@@ -68,8 +68,8 @@ def _occupancy(pattern: Pattern, base: Access) -> Levels:
 
 
 def _blocks(pattern: Pattern, base: Access) -> Levels:
-    # The most blocks of one of PyTorch's multi-tensor launches: with 4 KB of kernel arguments, and with 32 KB (CUDA 12.1
-    # on; ATen/native/cuda/MultiTensorApply.cuh). 320 leave the busiest of an H100's 132 multiprocessors three.
+    # The most blocks of one of PyTorch's multi-tensor launches: with 4 KB of kernel arguments, and with 32 KB (from
+    # CUDA 12.1 on; ATen/native/cuda/MultiTensorApply.cuh). Of 320 some of an H100's 132 multiprocessors have three.
     return [(f"{blocks}", replace(base, blocks=blocks)) for blocks in (320, 2240)]
 
 
@@ -143,8 +143,8 @@ class Level:
 def reference(base: Access, access: Access) -> Access:
     """Return the walk that a level is held against: it differs from the level in one thing.
 
-    That is the baseline; but where a level cannot have its vectors or its stores past the cache, as strides cannot, it is
-    the baseline without these.
+    That is the baseline; where a level cannot have its vectors or its stores past the cache, as strides cannot, it
+    is the baseline without these.
     """
     along = replace(base, vector=access.vector, hint=access.hint)
     return base if along == access else along

@@ -142,7 +142,7 @@ class Backend(_backend.Backend):
 def last_level_cache(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
     """Return the bytes of the last-level caches that some cores have together, 32 MiB where the system does not tell.
 
-    Each is counted once, however many of the cores share it (Linux's Documentation/ABI/testing/sysfs-devices-system-cpu).
+    Each is counted once, however many cores share it (Linux's Documentation/ABI/testing/sysfs-devices-system-cpu).
     """
     found: dict[tuple[int, str], int] = {}
     for core in cores:

@@ -177,8 +177,9 @@ class Pattern:
 class Access:
     """How a kernel walks through memory. The defaults are those of every baseline, but for `vector`.
 
-    On a GPU thread t of a launch takes `vector` neighbouring elements at a time; a warp's lanes are neighbours. It does so `items` times, a block's width apart, then is done (one pass), or goes on
-    by the width of the grid where `blocks` says how many blocks there are (grid-stride).
+    On a GPU thread t of a launch takes `vector` neighbouring elements at a time; a warp's lanes are neighbours. It does
+    so `items` times, a block's width apart, then is done (one pass), or goes on by the width of the grid where `blocks`
+    says how many blocks there are (grid-stride).
     """
 
     vector: int = 1  # neighbouring elements that a lane has: of each stream one access, or more beyond 16 bytes

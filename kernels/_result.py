@@ -20,7 +20,7 @@ Rates = Mapping[tuple[int, int], float]  # GB/s by session and round: what was v
 
 @dataclass(frozen=True)
 class Share:
-    """A ratio of two bandwidths: the median over the rounds of a session that have both, its interval (from five on)."""
+    """A ratio of two bandwidths: the median over rounds of a session that have both, its interval (from five on)."""
 
     ratio: float
     low: float | None
@@ -85,7 +85,7 @@ def results(journal: Journal, studies: Sequence[Study], memory: Memory, peaks: S
 
 
 def _traffic(row: Row, memory: Memory) -> dict[str, float]:
-    """Return the predicted sectors and lines of a row: of a request, the mean, and of a launch, each once a direction."""
+    """Return the predicted sectors and lines: of a request, the mean, and of a launch, each once a direction."""
     found = sample(row.problem.pattern, row.level.access, memory)
     about: dict[str, float] = {}
     for name, counts in (("sectors", found.sectors), ("lines", found.lines)):

@@ -483,9 +483,10 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
             f"rank {rank}: {about['name']}, {about['identity']}, last-level cache {approximate_size(about['cache'])}"
             for rank, about in enumerate(journal.manifest["library"]["devices"])
         ),
-        f"GB/s: bytes read and written / median time of the rounds{', all ranks at once' * (ranks > 1)}; of baseline: "
-        "median of paired rounds, low and high its interval within this launch",
-        "predicted: the share of the baseline's bandwidth by bytes moved, if caches join no or all requests",
+        f"GB/s: bytes read and written / median time of the rounds{', all ranks at once' * (ranks > 1)}",
+        "of baseline, and share (of the row that differs in one thing: against): medians of paired rounds; low, high: "
+        "interval of the share within this launch",
+        "predicted: that share by bytes moved, if caches join no or all requests",
         *plan["notes"],
         f"results in {journal.folder}",
     ]

@@ -67,9 +67,10 @@ def _row(result: Result, several: bool) -> str:
             predicted += f" to {_ratio(result.predicted_high)}"
     wrong = "N/A" if record.wrong is None else record.wrong
     bar = "#" * round(_BAR * min(of_baseline or 0.0, 1.5))
+    shares = f"{_ratio(ratio):>5} {_ratio(low):>5} {_ratio(high):>5}"
     return (
         f"   {rank}{result.factor:<13} {result.level:<13} {record.algbw:>8.2f}  {_ratio(of_baseline):>11}  "
-        f"{result.against:<10} {_ratio(ratio):>5} {_ratio(low):>5} {_ratio(high):>5}  {predicted:>12}  {wrong:>6}  {bar}"
+        f"{result.against:<10} {shares}  {predicted:>12}  {wrong:>6}  {bar}"
     ).rstrip()
 
 

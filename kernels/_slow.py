@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 
 SLOW = 1.05  # a device is named where it is slow even with its bandwidth raised by so much
 FALSE_ALARMS = 0.05  # the share of runs of equal devices in which one is named at most
@@ -46,12 +48,16 @@ def slow(rates: Sequence[Mapping[Block, float]]) -> list[Slow]:
 
 def at_most(total: int, blocks: int, number: int) -> float:
     """Return the chance that places, each evenly from 0 to `number` - 1, sum up to `total` at most over blocks."""
-    chances = [1.0]  # of each sum
+    return sum(_chances(blocks, number)[: total + 1])
+
+
+@cache
+def _chances(blocks: int, number: int) -> list[float]:
+    """Return the chance of each sum of places."""
+    chances = [1.0]
     for _ in range(blocks):
-        running, after = 0.0, []
-        for place in range(len(chances) + number - 1):
-            running += chances[place] if place < len(chances) else 0.0
-            running -= chances[place - number] if place >= number else 0.0
-            after.append(running / number)
-        chances = after
-    return sum(chances[: total + 1])
+        sums = [0.0, *accumulate(chances)]
+        last = len(chances)
+        ends = ((max(0, k - number + 1), min(k + 1, last)) for k in range(last + number - 1))
+        chances = [(sums[end] - sums[begin]) / number for begin, end in ends]
+    return chances

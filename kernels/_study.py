@@ -96,9 +96,9 @@ def build(
 ) -> list[Study]:
     """Return the studies, each kernel in each of the types that it is defined for.
 
-    `asked` has the factors of each kernel by its label, `facts` what all ranks' devices have. `size` is the bytes of all
-    arrays; by default they are CACHES times the last-level cache, and more where a row would touch less than LEAST times
-    that. Raises UsageError where the device has not a type, where no kernel has, or where the memory does not do.
+    `asked` has the factors of each kernel by its label, `facts` what all ranks' devices have. `size` is the bytes of
+    all arrays; by default they are CACHES times the last-level cache, and more where a row would touch less than LEAST
+    times that. Raises UsageError where the device has not a type, no kernel has, or the memory does not do.
     """
     for dtype in dtypes:
         if dtype not in facts.dtypes:

@@ -1,4 +1,4 @@
-"""Which devices are called slow: the exact chance against a count of all cases, and runs of equal and unequal devices."""
+"""Which devices are called slow: the exact chance against a count of all cases, and runs of equal and unlike ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rates = list[dict[Block, float]]
 
 
 def run(random: np.random.Generator, devices: int, blocks: int, factors: dict[int, float], noise: float) -> Rates:
-    """Bandwidths of devices that are alike but for their factors: each block has its own level, each visit its noise."""
+    """Bandwidths of devices that are alike but for their factors: each block has its level, each visit its noise."""
     level = random.lognormal(0, 0.3, blocks)
     visits = level * random.lognormal(0, noise, (devices, blocks))
     for rank, factor in factors.items():
@@ -28,16 +28,16 @@ def test_the_chance_of_a_sum_of_places_is_that_of_counting_all_cases(blocks: int
         assert at_most(total, blocks, number) == pytest.approx(sum(one <= total for one in sums) / len(sums))
 
 
-@pytest.mark.parametrize(("devices", "blocks"), [(2, 6), (3, 5), (8, 5), (8, 35), (64, 5)])
+@pytest.mark.parametrize(("devices", "blocks"), [(2, 6), (3, 5), (8, 5), (8, 35), (32, 5)])
 @pytest.mark.parametrize("factor", [1.0, 1 / 1.05])
 def test_equal_devices_or_one_just_as_much_slower_are_seldom_named(devices: int, blocks: int, factor: float) -> None:
     """In a run of equal devices, and where one is as slow as is still allowed: 1 / SLOW."""
-    random, runs = np.random.default_rng(11), 300
+    random, runs = np.random.default_rng(11), 200
     alarms = sum(bool(slow(run(random, devices, blocks, {0: factor}, 0.1))) for _ in range(runs))
     assert alarms / runs <= FALSE_ALARMS + 3 * (FALSE_ALARMS * (1 - FALSE_ALARMS) / runs) ** 0.5
 
 
-@pytest.mark.parametrize(("devices", "blocks", "slow_ones"), [(2, 6, [1]), (3, 5, [2]), (8, 5, [3]), (8, 5, [3, 4])])
+@pytest.mark.parametrize(("devices", "blocks", "slow_ones"), [(2, 6, [1]), (3, 5, [2]), (8, 5, [3]), (8, 6, [3, 4])])
 def test_devices_that_are_a_fifth_slower_are_named_and_no_other(
     devices: int, blocks: int, slow_ones: list[int]
 ) -> None:
