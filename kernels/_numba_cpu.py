@@ -229,7 +229,7 @@ def source(problem: Problem) -> str:
 
 def _streaming(problem: Problem) -> list[str]:
     """Return the lines that compute a thread's elements by vectors, and one by one before and after whole ones."""
-    width = lanes(problem)
+    width = lanes(streams(problem))
     addresses = ", ".join(f"np.uint64({_array(place)}.ctypes.data)" for place in problem.places)
     constants = "".join(f"{name}, " for name in problem.pattern.constants)
     index = "np.uint64(index_all.ctypes.data)" if problem.access.index else "np.uint64(0)"

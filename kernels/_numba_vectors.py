@@ -12,16 +12,15 @@ from functools import cache
 from typing import Any
 
 from commbench.kernels._pattern import Place, Problem
-from commbench.measure.dtypes import DTYPES
 
 # Contraction and reassociation are what a C compiler does for an FMA and a vectorised sum; NaN and infinity stay.
 FAST_MATH = ("contract", "reassoc", "nsz")
-_WIDE = 64  # bytes of a vector of the arithmetic's type: a line, and the widest register of x86-64
+_LINE = 64  # bytes of a line, and of the widest register of x86-64
 
 
-def lanes(problem: Problem) -> int:
-    """Return how many elements of a problem a vector holds."""
-    return _WIDE // DTYPES[problem.pattern.compute].itemsize
+def lanes(streamed: Sequence[Place]) -> int:
+    """Return how many elements a vector holds: a line of the narrowest of what is stored past the cache."""
+    return _LINE // min(place.itemsize for place in streamed)
 
 
 @cache
@@ -64,7 +63,7 @@ def vectors(problem: Problem, streamed: Sequence[Place]) -> Any:
     from numba.core import cgutils, types
     from numba.extending import intrinsic
 
-    pattern, n = problem.pattern, lanes(problem)
+    pattern, n = problem.pattern, lanes(streamed)
     byte, i64 = ir.IntType(8), ir.IntType(64)
 
     @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
@@ -74,6 +73,7 @@ def vectors(problem: Problem, streamed: Sequence[Place]) -> Any:
             listed = builder.inttoptr(values[2], ir.IntType(32).as_pointer())
             given = dict(zip(pattern.constants, cgutils.unpack_tuple(builder, values[4]), strict=True))
             fixed = {name: _splat(builder, value, n) for name, value in given.items()}
+            nothing = _splat(builder, _unknown_zero(builder), n)
             flag = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
 
             def pointer(start: Any, place: Place, i: Any, kind: Any) -> Any:
@@ -108,6 +108,8 @@ def vectors(problem: Problem, streamed: Sequence[Place]) -> Any:
                         bits = value if pattern.moves else _narrow(builder, value, place.stream.dtype)
                         past = place in streamed
                         align = n * place.itemsize if past else place.itemsize
+                        if past and place.stream.dtype == "float16" and not pattern.moves:
+                            bits = builder.or_(bits, nothing)
                         stored = builder.store(bits, pointer(start, place, i, bits.type), align=align)
                         if past:
                             stored.set_metadata("nontemporal", flag)
@@ -146,6 +148,18 @@ def _bits(place: Place) -> Any:
     from llvmlite import ir
 
     return ir.IntType(8 * place.itemsize)
+
+
+def _unknown_zero(builder: Any) -> Any:
+    """Return 16 bits that are zero, which LLVM does not know.
+
+    Or-ed to the bits of halves it keeps them from being halves again: where a CPU has registers for these (AVX512-FP16),
+    LLVM has no store of them past the cache, and takes an ordinary one.
+    """
+    from llvmlite import ir
+
+    kind = ir.IntType(16)
+    return builder.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [ir.Constant(kind, 0)], side_effect=False)
 
 
 def _splat(builder: Any, value: Any, n: int) -> Any:

@@ -330,7 +330,7 @@ class _Crew:
                 self._backend.put(mine[name], check.contents(name))
             filled |= problem.arenas.keys() - {"index"}
             launches[row] = self._backend.prepare(problem, mine)
-            wrong[row] += self._beside(problem, mine, launches[row])
+            wrong[row] += changed_guards(self._backend, problem, mine, launches[row])
         counts: dict[int, int] = {}
         code = EXIT_OK
         for number, some in enumerate(left):
@@ -369,17 +369,6 @@ class _Crew:
         if problem.pattern.sums:
             total = float(self._backend.take(memory["sum"], 0, 8).view("float64")[0])
         return check.wrong(lambda name, start, stop: self._backend.take(memory[name], start, stop), total)
-
-    def _beside(self, problem: Problem, memory: Mapping[str, Any], launch: Callable[[], None]) -> int:
-        """Return how many bytes of the guards one launch at full size changes."""
-
-        def guards() -> list[Any]:
-            ends = [(name, end) for name, size in problem.arenas.items() for end in (GUARD, size)]
-            return [self._backend.take(memory[name], end - GUARD, end) for name, end in ends]
-
-        before = guards()
-        launch()
-        return sum(int((one != other).sum()) for one, other in zip(before, guards(), strict=True))
 
     def _visit(
         self, row: int, first: int, number: int, launch: Callable[[], None], about: Row, counts: dict[int, int]
@@ -436,6 +425,18 @@ class _Crew:
                 about = {"cell": cell, "round": self._effort["rounds"], "session": self._journal.session}
                 self._journal.append({**about, "status": WRONG, "reason": reason, "wrong": count})
         return EXIT_FAILED
+
+
+def changed_guards(backend: Backend, problem: Problem, memory: Mapping[str, Any], launch: Callable[[], None]) -> int:
+    """Return how many bytes of the guards one launch changes; they may hold anything before."""
+
+    def guards() -> list[Any]:
+        ends = [(name, end) for name, size in problem.arenas.items() for end in (GUARD, size)]
+        return [backend.take(memory[name], end - GUARD, end) for name, end in ends]
+
+    before = guards()
+    launch()
+    return sum(int((one != other).sum()) for one, other in zip(before, guards(), strict=True))
 
 
 def _part(problem: Problem) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from commbench.kernels import _study
 from commbench.kernels._factors import FACTORS, levels
 from commbench.kernels._pattern import Access, Pattern, Problem
+from commbench.kernels._traffic import CPU
 from commbench.kernels._verify import Check, decode, encode
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'commbench[kernels]'")
 
 from commbench.kernels._numba_cpu import Backend, last_level_cache, source, streams
 from commbench.kernels._numba_vectors import scalars, vectors
+from commbench.kernels._run import changed_guards
 
 EVERY = [pattern for name in _study.names() for pattern in _study.patterns(name)]
 TOTAL = 9001  # blocks of 4096, and a remainder; threads with unlike parts
@@ -74,7 +77,7 @@ def test_any_number_of_elements_is_right(backend: Backend, total: int) -> None:
 )
 def test_vectors_begin_where_they_are_aligned(backend: Backend, walk: dict[str, Any]) -> None:
     for total in (8, 100, TOTAL):
-        assert wrong(backend, Problem(UPDATE, Access(hint="streaming", offset=17, **walk), total)) == 0
+        assert wrong(backend, Problem(UPDATE, Access(hint="streaming", offset=33, **walk), total)) == 0
 
 
 def test_a_sum_that_leaves_one_out_is_wrong(backend: Backend) -> None:
@@ -186,3 +189,34 @@ def test_a_function_is_compiled_once_for_any_number_of_elements_and_anew_for_ano
         for dtype, total in (("float16", 10), ("float16", 20), ("float32", 10))
     ]
     assert functions[0] is functions[1] is not functions[2]
+
+
+def test_guards_that_a_launch_changes_are_found_whatever_they_held(backend: Backend) -> None:
+    problem = Problem(UPDATE, Access(hint="streaming"), TOTAL)
+    arenas = {name: backend.allocate(size + 64) for name, size in problem.arenas.items()}  # as where rows share them
+    for number, memory in enumerate(arenas.values()):
+        memory[:] = number + 1
+    right = backend.prepare(problem, arenas)
+    assert changed_guards(backend, problem, arenas, right) == 0
+
+    def wild() -> None:
+        right()
+        arenas["p"][problem.arenas["p"] - 1] ^= 1
+        arenas["w"][4095] ^= 1
+
+    assert changed_guards(backend, problem, arenas, wild) == 2
+
+
+def test_default_arrays_are_large_enough_for_the_longest_stride(backend: Backend) -> None:
+    triad = _study.patterns("triad")[0]
+    facts = replace(backend.facts, cache=64 << 20)
+    for factors in ([], ["stride"], ["cache", "stride"]):
+        (study,) = _study.build([triad], ["float64"], {"triad": factors}, backend, facts, "cpu", None)
+        cold = [row for row in study.rows if not row.level.access.warm]
+        assert all(row.total * 24 >= 4 * facts.cache - 24 for row in cold)
+        assert min(row.touched(CPU) for row in cold) >= 2 * facts.cache - 4096
+        assert study.rows[0].total * 24 <= (8 if factors else 4) * facts.cache + 4096  # of each 256 bytes a line
+        assert all(row.total * 24 <= facts.cache // 4 for row in study.rows if row.level.access.warm)
+    (study,) = _study.build([triad], ["float64"], {"triad": ["stride"]}, backend, facts, "cpu", 256 << 20)
+    few = [row.level.name for row in study.rows if row.touched(CPU) < 2 * facts.cache - 4096]
+    assert few == ["stride 32"]
