@@ -161,7 +161,14 @@ def test_last_level_caches_are_added_up_each_once(tmp_path: Path) -> None:
     assert last_level_cache([0, 5], tmp_path) == (32 << 20) + (1 << 30)
 
 
-@pytest.mark.parametrize("pattern", [_study.patterns("triad")[0].of("float64"), UPDATE], ids=lambda one: one.label)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(_study.patterns("triad")[0].of(dtype) for dtype in ("float64", "float32", "float16", "bfloat16")),
+        *(UPDATE, _study.patterns("copy")[0].of("float16")),
+    ],
+    ids=lambda one: f"{one.label} {one.dtypes[0]}",
+)
 def test_stores_past_the_cache_are_of_whole_vectors(pattern: Pattern) -> None:
     import numba
     from numba.core import types
