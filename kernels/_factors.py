@@ -9,8 +9,8 @@ from functools import cache
 from commbench.errors import unknown_name
 from commbench.kernels._pattern import Access, Pattern, Problem, Stream
 from commbench.kernels._traffic import Memory, Traffic, traffic
+from commbench.results.kernels import BASELINE
 
-BASELINE, CEILING = "baseline", "ceiling"
 SAMPLE = 98304  # elements that traffic is predicted from; a multiple of every stride, vector and request
 
 Levels = list[tuple[str, Access]]

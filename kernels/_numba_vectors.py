@@ -153,7 +153,7 @@ def _bits(place: Place) -> Any:
 def _unknown_zero(builder: Any) -> Any:
     """Return 16 bits that are zero, which LLVM does not know.
 
-    Or-ed to the bits of halves it keeps them from being halves again: where a CPU has registers for these (AVX512-FP16),
+    Or-ed to the bits of halves it keeps them from being halves again: where a CPU has registers for these (AVX512-FP16)
     LLVM has no store of them past the cache, and takes an ordinary one.
     """
     from llvmlite import ir

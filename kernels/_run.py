@@ -22,10 +22,8 @@ from commbench.kernels import _study
 from commbench.kernels._backend import Backend, Facts, find
 from commbench.kernels._factors import FACTORS
 from commbench.kernels._pattern import GUARD, Problem
-from commbench.kernels._result import Result, results, slow_devices
 from commbench.kernels._screen import print_waterfalls
 from commbench.kernels._study import Row, Study
-from commbench.kernels._traffic import Memory
 from commbench.kernels._verify import Check
 from commbench.measure import folder
 from commbench.measure.door import on_rank_0
@@ -35,6 +33,7 @@ from commbench.measure.site import Seat, site
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside, new_folder, read_manifest
+from commbench.results.kernels import KERNELS, Result, device_names, results, slow
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.units import approximate_size
@@ -56,7 +55,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     """Carry out one launch on every rank and return the exit code, the same on all."""
     device, why = _choose(world, options)
     backend = _open(world, device, options.plan["library"])
-    devices = world.gather(_about(backend)) or []  # on rank 0
+    devices = world.gather(_about(backend, options.peak)) or []  # on rank 0
     launch = Launch(world, backend, device, options, words, site(world), devices)
     journal: Journal | None = None
     try:
@@ -77,7 +76,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         code = crew.carry_out(options.progress)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
-            code = max(code, _print_results(journal, studies, backend.facts.memory, devices, options))
+            code = max(code, _print_results(journal, studies, devices, options))
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
     finally:
@@ -122,10 +121,12 @@ def _open(world: World, device: str, library: str | None) -> Backend:
     return backend
 
 
-def _about(backend: Backend) -> dict[str, Any]:
-    """Return what the manifest keeps of this rank's device."""
+def _about(backend: Backend, peak: float | None) -> dict[str, Any]:
+    """Return what the manifest keeps of this rank's device; `peak` was given by --peak."""
     facts = backend.facts
     about = {name: getattr(facts, name) for name in ("name", "library", "cache", "free", "peak", "peak_source")}
+    if peak is not None:
+        about |= {"peak": peak, "peak_source": "the peak given by --peak"}
     return {**about, "identity": facts.identity, "health": backend.health()}
 
 
@@ -148,7 +149,7 @@ def _begin(launch: Launch) -> Journal:
         "version": FORMAT,
         "plan": {
             "facts": {
-                "collective": "kernels",
+                "collective": KERNELS,
                 "backend": backend.name,
                 "library": backend.facts.library,
                 "method": "loop",
@@ -161,7 +162,9 @@ def _begin(launch: Launch) -> Journal:
             "device": device,
             "effort": asked,
             "notes": notes,
-            "cells": _study.to_cells(studies, list(groups), "host" if device == "cpu" else "device"),
+            "cells": _study.to_cells(
+                studies, backend.facts.memory, list(groups), "host" if device == "cpu" else "device"
+            ),
         },
         "library": {"devices": list(launch.devices)},
         "machine": manifest.machine(),
@@ -217,7 +220,7 @@ def _take_up(launch: Launch) -> Journal:
     world, backend, options = launch.world, launch.backend, launch.options
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
-    here = {"collective": "kernels", "backend": backend.name, "library": backend.facts.library, "size": world.size}
+    here = {"collective": KERNELS, "backend": backend.name, "library": backend.facts.library, "size": world.size}
     folder.check_same(journal.folder, plan["facts"], here, _SAME)
     _study.from_cells(plan["cells"], world.size, options.patterns)
     folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
@@ -495,23 +498,17 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
 
 
 def _print_results(
-    journal: Journal,
-    studies: Sequence[Study],
-    memory: Memory,
-    devices: Sequence[Mapping[str, Any]],
-    options: Options,
+    journal: Journal, studies: Sequence[Study], devices: Sequence[Mapping[str, Any]], options: Options
 ) -> int:
     """Print what was measured, keep it beside the records, and return the exit code."""
-    peaks = [options.peak or about["peak"] for about in devices]
-    source = "the peak given by --peak" if options.peak else next((one["peak_source"] for one in devices), "")
-    found = results(journal, studies, memory, peaks)
+    found = results(journal.cells, journal.visits, journal.records(), [about["peak"] for about in devices])
     code = EXIT_OK
     try:
         journal.write_beside(BESIDE, "".join(json.dumps(one.to_dict()) + "\n" for one in found))
     except DiskError as error:
         note(str(error))
         code = EXIT_FAILED
-    names = [f"rank {rank} ({about['identity']})" for rank, about in enumerate(devices)]
+    names = device_names(devices)
     if options.format == "json":
         print("".join(json.dumps(one.to_dict()) + "\n" for one in found), end="", flush=True)
     elif options.format == "csv":
@@ -519,8 +516,8 @@ def _print_results(
         writer.writeheader()
         writer.writerows(one.to_dict() for one in found)
     else:
-        print_waterfalls(found, studies, names, source, sys.stdout)
-    _say([*slow_devices(journal, studies, names), *_last(found, journal, options)], _aside(options))
+        print_waterfalls(found, studies, names, devices[0]["peak_source"], sys.stdout)
+    _say([*slow(found, names), *_last(found, journal, options)], _aside(options))
     return EXIT_FAILED if any(one.record.status in FAILURES for one in found) else code
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from commbench.errors import ResultsError, UsageError, unknown_name
 from commbench.kernels._backend import Backend, Facts
-from commbench.kernels._factors import BASELINE, CEILING, FACTORS, SAMPLE, Level, levels, sample
+from commbench.kernels._factors import FACTORS, SAMPLE, Level, levels, sample
 from commbench.kernels._pattern import MOST_LISTED, Access, Pattern, Problem
 from commbench.kernels._traffic import Memory
+from commbench.results.kernels import BASELINE, CEILING
 from commbench.units import approximate_size, format_size
 
 CACHES = 4  # arrays are so many times the last-level cache, so that a launch finds nothing of the last one there
@@ -42,6 +43,15 @@ class Row:
     def touched(self, memory: Memory) -> int:
         """Return the bytes of the sectors that a launch touches, each counted once."""
         return round(_touched(self.problem.pattern, self.level.access, memory) * self.total)
+
+    def traffic(self, memory: Memory) -> dict[str, float]:
+        """Return the predicted sectors and lines: of a request, the mean, and of a launch, each once a direction."""
+        found = sample(self.problem.pattern, self.level.access, memory)
+        about: dict[str, float] = {}
+        for name, counts in (("sectors", found.sectors), ("lines", found.lines)):
+            about[f"{name}_per_request"] = found.a_request(counts)
+            about[name] = round(sum(once for once, _ in counts.values()) * self.total / SAMPLE)
+        return about
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,7 @@ def offered(studies: Sequence[Study], backend: Backend) -> list[str]:
 # A plan in the manifest, and back.
 
 
-def to_cells(studies: Sequence[Study], groups: Sequence[str], buffer: str) -> list[dict[str, Any]]:
+def to_cells(studies: Sequence[Study], memory: Memory, groups: Sequence[str], buffer: str) -> list[dict[str, Any]]:
     """Return the cells of a run: each row on each rank, whose group has its name."""
     return [
         {
@@ -194,6 +204,7 @@ def to_cells(studies: Sequence[Study], groups: Sequence[str], buffer: str) -> li
             "variant": row.pattern.variant,
             "total": row.total,
             "level": asdict(row.level),
+            "traffic": row.traffic(memory),
         }
         for number, study in enumerate(studies)
         for row in study.rows

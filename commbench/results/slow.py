@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
+from commbench.results.stats import FEWEST_ROUNDS, median
+
 SLOW = 1.05  # a device is named where it is slow even with its bandwidth raised by so much
 FALSE_ALARMS = 0.05  # the share of runs of equal devices in which one is named at most
 
@@ -28,13 +30,11 @@ def slow(rates: Sequence[Mapping[Block, float]]) -> list[Slow]:
     In a block, a device whose bandwidth is raised by SLOW has a place: how many of the others are no faster. Of equal
     devices every place is as likely as another, in each block anew, and so the chance of a sum of places at most as low
     is known exactly. A device is named where that chance, times the number of devices (Bonferroni), is at most
-    FALSE_ALARMS. So n devices take b blocks at least, n^(1-b) <= FALSE_ALARMS: six for two devices, four for three.
+    FALSE_ALARMS: of two devices over six blocks at least; of more over FEWEST_ROUNDS, as intervals are.
     """
-    from commbench.results.stats import median
-
     number = len(rates)
     shared = sorted(set.intersection(*(set(one) for one in rates)))
-    if number < 2 or not shared:
+    if number < 2 or len(shared) < FEWEST_ROUNDS:
         return []
     found = []
     for rank, mine in enumerate(rates):

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from commbench.kernels._slow import FALSE_ALARMS, Block, at_most, slow
+from commbench.results.slow import FALSE_ALARMS, Block, at_most, slow
 
 Rates = list[dict[Block, float]]
 
