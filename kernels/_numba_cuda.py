@@ -223,7 +223,7 @@ def total(partial, sum_):
 """
 
 _OVER_BLOCK = """\
-    part = cuda.shared.array({threads}, float64)
+    part = cuda.shared.array({threads}, {number})
     part[lane] = mine
     cuda.syncthreads()
     half = {threads} // 2
@@ -241,7 +241,7 @@ def source(problem: Problem, threads: int) -> str:
     for the sum of each block, and the constants; `total` adds the sums up. A constant is no literal: compilers leave
     out what multiplies by one and stores what was there.
     """
-    over_block = _OVER_BLOCK.format(threads=threads)
+    over_block = _OVER_BLOCK.format(threads=threads, number="float64")
     return "\n".join(
         (_rule(problem.pattern), _update(problem, threads), _TOTAL.format(threads=threads, over_block=over_block))
     )
@@ -251,7 +251,7 @@ def _rule(pattern: Pattern) -> str:
     lines = [f"{left} = {right.replace('sqrt(', 'math.sqrt(')}" for left, right in pattern.assignments]
     results = [stream.name for stream in pattern.streams if stream.writes]
     if pattern.sums:
-        results = [f"float64({pattern.sums})"]
+        results = [pattern.sums]
     given = [*(stream.name for stream in pattern.streams if stream.reads), *pattern.constants]
     return _function(f"rule({', '.join(given)})", [*lines, f"return {', '.join(results)}"])
 
@@ -263,24 +263,30 @@ def _update(problem: Problem, threads: int) -> str:
     vector, items = walk.vector, range(walk.items)
     lines = ["lane = cuda.threadIdx.x", "block = cuda.blockIdx.x", f"vectors = count // {vector}"]
     lines += [f"begin = block * {walk.items * threads}"]
-    lines += ["mine = float64(0)"] if pattern.sums else []
-    body = []
+    # Doubles are slow on many GPUs: a step is summed in the arithmetic's type, and so is a block of one pass. Each has
+    # at most 65,536 elements, so that small whole numbers are summed exactly.
+    total = "float64" if walk.blocks else pattern.compute
+    begin_sum, end_sum = ([f"step = {pattern.compute}(0)"], ["mine += step"]) if pattern.sums else ([], [])
+    lines += [f"mine = {total}(0)"] if pattern.sums else []
+    body = [*begin_sum]
     for item in items:
         load = [f"i{item} = first + vector{item} * {vector}", *_load(problem, item, vector)]
         body += [f"vector{item} = begin + {item * threads} + lane", f"if vector{item} < vectors:", *_indented(load)]
     for item in items:
         body += [f"if vector{item} < vectors:", *_indented(_apply(problem, item, vector))]
+    body += end_sum
     if walk.blocks:
         lines += ["while begin < vectors:", *_indented([*body, f"begin += cuda.gridDim.x * {walk.items * threads}"])]
     else:
         lines += body
     if vector > 1:
-        alone = ["i = first + vectors * " + f"{vector} + lane", *_load(problem, "", 1), *_apply(problem, "", 1)]
+        alone = [f"i = first + vectors * {vector} + lane"]
+        alone += [*begin_sum, *_load(problem, "", 1), *_apply(problem, "", 1), *end_sum]
         lines += ["# Elements behind the last whole vector.", f"if block == 0 and lane < count - vectors * {vector}:"]
         lines += _indented(alone)
     if pattern.sums:
         arrays.append("partial")
-        lines += [line[4:] for line in _OVER_BLOCK.format(threads=threads).splitlines()]
+        lines += [line[4:] for line in _OVER_BLOCK.format(threads=threads, number=total).splitlines()]
         lines += ["if lane == 0:", "    partial[block] = part[0]"]
     return _function(f"update(first, count, {', '.join([*arrays, *pattern.constants])})", lines)
 
@@ -315,7 +321,7 @@ def _apply(problem: Problem, item: int | str, vector: int) -> list[str]:
         values = [bits[one.name] if pattern.moves else f"widen_{one.dtype}({bits[one.name]})" for one in given]
         call = f"rule({', '.join([*values, *pattern.constants])})"
         if pattern.sums:
-            lines.append(f"mine += {call}")
+            lines.append(f"step += {call}")
             continue
         names = [f"{stream.name}_" for stream in results]
         lines.append(f"{', '.join(names)} = {call}")
@@ -538,6 +544,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
     return {
         "cuda": cuda,
         "math": math,
+        "float32": types.float32,
         "float64": types.float64,
         **{f"load{n}": load(n) for n in (1, 2, 4, 8)},
         **{f"store{n}": store(n) for n in (1, 2, 4, 8)},
