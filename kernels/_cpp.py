@@ -105,7 +105,7 @@ def _step(problem: Problem) -> str:
             apply.append(f"{held} = {stream.name};" if pattern.moves else f"narrow({stream.name}, {held});")
     parameters = ([f"{_arithmetic(pattern)} &sum_"] if pattern.sums else []) + _constants(pattern)
     functions = [
-        _function(f"__device__ void load({arenas}, int64 i)", load),
+        _function(f"__device__ void load({arenas}, int64 i)", [*load, "issued();"]),
         _function(
             f"__device__ void apply({', '.join(parameters)})",
             ["#pragma unroll", "for (int k = 0; k < N; k++) {", *(f"    {line}" for line in apply), "}"],
@@ -127,31 +127,46 @@ def _walk(problem: Problem, name: str) -> str:
     total = "double" if walk.blocks else number
     arenas = ", ".join(problem.arenas)
     values = ", ".join((["sum_"] if sums else []) + list(problem.pattern.constants))
-    go = f"const int64 width = {walk.items} * THREADS;"
     one_pass = "{"
     grid_stride = "for (; begin < vectors; begin += blocks() * width) {"
+    within = "if (vector < vectors) " if walk.items == 1 else ""
+    step = f"""\
+Step<{walk.vector}> step[{walk.items}];
+#pragma unroll
+for (int item = 0; item < {walk.items}; item++) {{
+    const int64 vector = begin + item * THREADS + thread();
+    {within}step[item].load({arenas}, first + vector * {walk.vector});
+}}
+#pragma unroll
+for (int item = 0; item < {walk.items}; item++) {{
+    const int64 vector = begin + item * THREADS + thread();
+    {within}{{
+        step[item].apply({values});
+        step[item].store({arenas}, first + vector * {walk.vector});
+    }}
+}}
+"""
+    if walk.items > 1:  # a condition on each would have compilers load one after another
+        step = f"""\
+if (begin + width <= vectors) {{
+{_indented(step.splitlines())}
+}} else {{
+#pragma unroll 1
+    for (int64 vector = begin + thread(); vector < vectors; vector += THREADS) {{
+        Step<{walk.vector}> step;
+        step.load({arenas}, first + vector * {walk.vector});
+        step.apply({values});
+        step.store({arenas}, first + vector * {walk.vector});
+    }}
+}}
+"""
     body = f"""
-const int64 vectors = count / {walk.vector};
-{go}
+const int64 vectors = count / {walk.vector}, width = {walk.items} * THREADS;
 {"int64" if walk.blocks else "const int64"} begin = block() * width;
 {f"{total} all = 0;" if sums else ""}
 {grid_stride if walk.blocks else one_pass}
     {f"{number} sum_ = 0;" if sums else ""}
-    Step<{walk.vector}> step[{walk.items}];
-#pragma unroll
-    for (int item = 0; item < {walk.items}; item++) {{
-        const int64 vector = begin + item * THREADS + thread();
-        if (vector < vectors)
-            step[item].load({arenas}, first + vector * {walk.vector});
-    }}
-#pragma unroll
-    for (int item = 0; item < {walk.items}; item++) {{
-        const int64 vector = begin + item * THREADS + thread();
-        if (vector < vectors) {{
-            step[item].apply({values});
-            step[item].store({arenas}, first + vector * {walk.vector});
-        }}
-    }}
+{_indented(step.splitlines())}
     {"all += sum_;" if sums else ""}
 }}
 """

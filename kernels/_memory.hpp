@@ -27,6 +27,8 @@ __device__ inline void together() {
 }
 // What is accessed before it and what after it is not joined into one access; costs no instruction.
 __device__ inline void apart() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "singlethread"); }
+// Loads before it are issued before anything behind it: the compiler would put some off for want of registers.
+__device__ inline void issued() { __builtin_amdgcn_sched_barrier(0); }
 // All bits of a word are wanted, even where some are overwritten: a compiler would load fewer. It waits for the word.
 template <typename W> __device__ inline void keep(W &word) { asm volatile("" : "+v"(word)); }
 __device__ inline int64 nanoseconds() { return 10 * (int64)__builtin_amdgcn_s_memrealtime(); } // counts at 100 MHz
@@ -51,7 +53,8 @@ __device__ inline double root(double x) { return __builtin_sqrt(x); }
 
 #elif defined(__CUDACC__)
 
-#define BOUNDS __launch_bounds__(THREADS)
+// One block a multiprocessor will do: else ptxas saves registers, and puts off loads for it.
+#define BOUNDS __launch_bounds__(THREADS, 1)
 
 typedef uint2 word8;
 typedef uint4 word16;
@@ -61,6 +64,7 @@ __device__ inline int64 block() { return blockIdx.x; }
 __device__ inline int64 blocks() { return gridDim.x; }
 __device__ inline void together() { __syncthreads(); }
 __device__ inline void apart() { asm volatile("" ::: "memory"); }
+__device__ inline void issued() {} // see BOUNDS
 __device__ inline void keep(unsigned short &word) { asm volatile("" : "+h"(word)); }
 __device__ inline void keep(unsigned &word) { asm volatile("" : "+r"(word)); }
 __device__ inline void keep(uint2 &word) { keep(word.x), keep(word.y); }

@@ -269,11 +269,19 @@ def _update(problem: Problem, threads: int) -> str:
     begin_sum, end_sum = ([f"step = {pattern.compute}(0)"], ["mine += step"]) if pattern.sums else ([], [])
     lines += [f"mine = {total}(0)"] if pattern.sums else []
     body = [*begin_sum]
-    for item in items:
-        load = [f"i{item} = first + vector{item} * {vector}", *_load(problem, item, vector)]
-        body += [f"vector{item} = begin + {item * threads} + lane", f"if vector{item} < vectors:", *_indented(load)]
-    for item in items:
-        body += [f"if vector{item} < vectors:", *_indented(_apply(problem, item, vector))]
+    one = [f"i = first + vector * {vector}", *_load(problem, "", vector), *_apply(problem, "", vector)]
+    if walk.items == 1:
+        body += ["vector = begin + lane", "if vector < vectors:", *_indented(one)]
+    else:  # a condition on each would have compilers load one after another
+        together = []
+        for item in items:
+            together += [f"i{item} = first + (begin + {item * threads} + lane) * {vector}"]
+            together += _load(problem, item, vector)
+        for item in items:
+            together += _apply(problem, item, vector)
+        body += [f"if begin + {walk.items * threads} <= vectors:", *_indented(together)]
+        one.append(f"vector += {threads}")
+        body += ["else:", "    vector = begin + lane", "    while vector < vectors:", *_indented(_indented(one))]
     body += end_sum
     if walk.blocks:
         lines += ["while begin < vectors:", *_indented([*body, f"begin += cuda.gridDim.x * {walk.items * threads}"])]

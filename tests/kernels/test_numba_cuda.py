@@ -28,6 +28,7 @@ CHOSEN = (
     "copy_float16_gather_random",
     "copy_float16_stride_8",
     "read_float16",
+    "read_float16_elements_8_vectors",
 )
 
 
@@ -70,6 +71,7 @@ def test_the_accesses_are_those_that_are_declared(name: str, tmp_path: Path) -> 
     pytest.importorskip("numba_cuda", reason=REASON)
     text, problem = machine_code(PROBLEMS[name], tmp_path), PROBLEMS[name]
     assert isa.in_sass(text) == isa.declared(problem)
+    assert isa.waits_in_sass(text, problem) == []
     assert not isa.NVIDIA_LOCAL.search(text)
     streaming = {".EF" in suffixes for _, suffixes in isa.NVIDIA.findall(text)}
     assert streaming == {problem.access.hint == "streaming"}
