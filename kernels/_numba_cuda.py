@@ -148,7 +148,12 @@ def kernels(problem: Problem, threads: int) -> tuple[Any, Any]:
     from numba import cuda
 
     space = primitives(problem.access.hint == "streaming")
-    return build(problem, threads, space, cuda.jit, cuda.jit(device=True, inline="always"))
+    return build(problem, threads, space, cuda.jit(**bounds(threads)), cuda.jit(device=True, inline="always"))
+
+
+def bounds(threads: int) -> dict[str, Any]:
+    """Return what a kernel is compiled with: one block a multiprocessor will do, else ptxas puts off loads."""
+    return {"launch_bounds": (threads, 1)}
 
 
 def build(
