@@ -50,11 +50,10 @@ class Backend(_gpu.Gpu):
         from numba import __version__ as numba_version
         from numba import cuda
 
-        if ordinal >= len(cuda.gpus):
-            there = len(cuda.gpus)
-            raise UsageError(f"device {ordinal} of this node is asked for, and there are {there}: 0 to {there - 1}")
+        if not len(cuda.gpus):
+            raise UsageError("Numba sees no device")
         self._cuda = cuda
-        cuda.select_device(ordinal)
+        cuda.select_device(ordinal % len(cuda.gpus))
         one = cuda.get_current_device()
         self._stream = cuda.stream()
         name = one.name.decode() if isinstance(one.name, bytes) else one.name
@@ -71,6 +70,7 @@ class Backend(_gpu.Gpu):
             peak=peak,
             peak_source=source,
             identity=self._bus,
+            uuid=str(one.uuid),
         )
         self._gate_kernel = cuda.jit(compiled(GATE, {"cuda": cuda})["gate"])
 
@@ -99,20 +99,20 @@ class Backend(_gpu.Gpu):
         partial = self.allocate(8 * blocks).view(np.float64) if problem.pattern.sums else None
         real = np.dtype(problem.pattern.compute).type
         constants = [real(value) for value in problem.pattern.constants.values()]
-        calls, slot = [], 0
+        slot = 0
+        calls: list[Callable[[], None]] = []
+
+        def enqueue(kernel: Any, arguments: list[Any]) -> None:
+            calls.append(lambda: kernel(*arguments))
+
         for part in parts:
             sums = [] if partial is None else [partial[slot : slot + part.blocks]]
             arguments = [np.int64(part.first), np.int64(part.count), *memory, *sums, *constants]
-            calls.append((update[part.blocks, threads, self._stream], arguments))
+            enqueue(update[part.blocks, threads, self._stream], arguments)
             slot += part.blocks
         if partial is not None:
-            calls.append((total[1, threads, self._stream], [partial, arenas["sum"][:8].view(np.float64)]))
-
-        def launch() -> None:
-            for kernel, arguments in calls:
-                kernel(*arguments)
-
-        return launch
+            enqueue(total[1, threads, self._stream], [partial, arenas["sum"][:8].view(np.float64)])
+        return _gpu.Pass(calls, len(calls))
 
     def event(self) -> Any:
         event = self._cuda.event()
