@@ -9,7 +9,6 @@ from commbench.errors import unknown_name
 from commbench.kernels._pattern import Access, Pattern, Problem
 from commbench.kernels._traffic import Memory, traffic
 
-BASELINE, CEILING = "baseline", "ceiling"
 _SAMPLE = 98304  # elements that traffic is predicted from; a multiple of every stride, vector and request
 
 Levels = list[tuple[str, Access]]

@@ -23,7 +23,6 @@ from commbench.kernels import _study
 from commbench.kernels._backend import Backend, find, shared
 from commbench.kernels._factors import FACTORS
 from commbench.kernels._pattern import Problem
-from commbench.kernels._result import Result, results, slow
 from commbench.kernels._screen import print_waterfalls
 from commbench.kernels._study import Row, Study
 from commbench.kernels._verify import Check
@@ -35,6 +34,7 @@ from commbench.measure.site import Seat, site
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside, new_folder, read_manifest
+from commbench.results.kernels import KERNELS, Result, device_names, results, slow
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.units import approximate_size
@@ -57,7 +57,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     device, why = _choose(world, options)
     backend = _open(world, device, options.plan["library"])
     place = site(world)
-    devices = world.gather(_about(backend)) or []  # on rank 0
+    devices = world.gather(_about(backend, options.peak)) or []  # on rank 0
     journal: Journal | None = None
     try:
 
@@ -125,10 +125,12 @@ def _open(world: World, device: str, library: str | None) -> Backend:
     return backend
 
 
-def _about(backend: Backend) -> dict[str, Any]:
-    """Return what the manifest keeps of this rank's device."""
+def _about(backend: Backend, peak: float | None) -> dict[str, Any]:
+    """Return what the manifest keeps of this rank's device; `peak` was given by --peak."""
     facts = backend.facts
     about = {name: getattr(facts, name) for name in ("name", "library", "cache", "free", "peak", "peak_source")}
+    if peak is not None:
+        about |= {"peak": peak, "peak_source": "the peak given by --peak"}
     return {**about, "identity": facts.identity, "health": backend.health()}
 
 
@@ -158,7 +160,7 @@ def _begin(
         "version": FORMAT,
         "plan": {
             "facts": {
-                "collective": "kernels",
+                "collective": KERNELS,
                 "backend": backend.name,
                 "library": backend.facts.library,
                 "method": "loop",
@@ -226,7 +228,7 @@ def _take_up(
     """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
-    here = {"collective": "kernels", "backend": backend.name, "library": backend.facts.library, "size": world.size}
+    here = {"collective": KERNELS, "backend": backend.name, "library": backend.facts.library, "size": world.size}
     folder.check_same(journal.folder, plan["facts"], here, _SAME)
     _study.from_cells(plan["cells"], world.size, options.patterns)
     folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
@@ -474,16 +476,14 @@ def _print_results(
     journal: Journal, studies: Sequence[Study], devices: Sequence[Mapping[str, Any]], options: Options
 ) -> int:
     """Print what was measured, keep it beside the records, and return the exit code."""
-    peaks = [options.peak or about["peak"] for about in devices]
-    source = "the peak given by --peak" if options.peak else next((one["peak_source"] for one in devices), "")
-    found = results(journal, studies, len(devices), peaks)
+    found = results(journal.cells, journal.visits, journal.records(), [about["peak"] for about in devices])
     code = EXIT_OK
     try:
         journal.write_beside(BESIDE, "".join(json.dumps(one.to_dict()) + "\n" for one in found))
     except DiskError as error:
         note(str(error))
         code = EXIT_FAILED
-    names = [f"rank {rank} ({about['identity']})" for rank, about in enumerate(devices)]
+    names = device_names(devices)
     if options.format == "json":
         print("".join(json.dumps(one.to_dict()) + "\n" for one in found), end="", flush=True)
     elif options.format == "csv":
@@ -491,8 +491,8 @@ def _print_results(
         writer.writeheader()
         writer.writerows(one.to_dict() for one in found)
     else:
-        print_waterfalls(found, studies, names, source, sys.stdout)
-    _say([*slow(journal, studies, names), *_last(found, journal, options)], _aside(options))
+        print_waterfalls(found, studies, names, devices[0]["peak_source"], sys.stdout)
+    _say([*slow(found, names), *_last(found, journal, options)], _aside(options))
     return EXIT_FAILED if any(one.record.status in FAILURES for one in found) else code
 
 

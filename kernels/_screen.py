@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from commbench.kernels._factors import BASELINE, CEILING
-from commbench.kernels._result import Result
 from commbench.kernels._study import Study
+from commbench.results.kernels import BASELINE, CEILING, Result
 from commbench.results.status import OK
 
 _BAR = 20  # characters for all of the baseline

@@ -11,8 +11,9 @@ from typing import Any
 
 from commbench.errors import ResultsError, UsageError, unknown_name
 from commbench.kernels._backend import Backend
-from commbench.kernels._factors import BASELINE, CEILING, FACTORS, Level, levels
+from commbench.kernels._factors import FACTORS, Level, levels
 from commbench.kernels._pattern import MOST_LISTED, Access, Pattern, Problem
+from commbench.results.kernels import BASELINE, CEILING
 from commbench.units import approximate_size, format_size
 
 CACHES = 4  # arrays are so many times the last-level cache, so that a launch finds nothing of the last one there
