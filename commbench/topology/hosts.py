@@ -15,6 +15,7 @@ from commbench.errors import UsageError
 MOST = 2_000_000  # hosts of one list: more are a slip, and would fill the memory
 LONGEST_RANGE = 65_536  # hosts of one range: Slurm takes no longer one
 _ENDING = re.compile(r"(.*?)([0-9]{1,15})", re.DOTALL)
+_ONE_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")  # the commonest list
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_RANGE = re.compile(r"([^\[\]]*)\[(\d{1,9})-(\d{1,9})\]([^\[\]]*)")
@@ -24,6 +25,8 @@ _OTHER = re.compile(r"[&!^@*?\s]")  # ClusterShell's operators on sets, which no
 
 def expand(text: str) -> list[str]:
     """Return the hosts that `text` names, as often and in the order that it does; UsageError where it is no list."""
+    if _ONE_NAME.fullmatch(text):
+        return [text]
     hosts: list[str] = []
     for part in _parts(text.strip()):
         if not part or _OTHER.search(part) or _STEP_OR_HUGE.search(part) or part.count("[") != part.count("]"):
