@@ -107,7 +107,7 @@ def test_no_double_is_added_for_each_element(sass: dict[str, str], gcn: dict[str
     """Many GPUs have one FP64 unit for 64 of FP32: sums would be bound by it and not by memory."""
     for code, add in ((sass, "DADD"), (gcn, "v_add_f64")):
         assert add not in code["read_float16"] and add not in code["read_float32"]
-        assert code["read_float16_loop"].count(add) == 2 + 8  # a step's, one element's; halves of a block
+        assert code["read_float16_blocks"].count(add) == 2 + 8  # a step's, one element's; halves of a block
 
 
 def test_amd_code_keeps_everything_in_registers(gcn: dict[str, str]) -> None:
