@@ -39,7 +39,7 @@ from commbench.topology.node import (
     NodeClass,
 )
 from commbench.topology.pci import Slot, hang
-from commbench.topology.rates import nvlink_gbps, pcie_gbps, xgmi_gbps
+from commbench.topology.rates import nvlink_gbps, pcie_gbps, socket_gbps, xgmi_gbps
 from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi
 from commbench.topology.reading import Reading, TopologyError
 from commbench.units import expand_ranges
@@ -116,7 +116,7 @@ class _Discovery:
             hang(root, self._cpu(on, kind), self.draft, on)
         if not gpus:
             self.draft.cores(numa for numa, cores in cpus.items() for _ in range(cores))
-        self.draft.join_cpus()
+        self.draft.join_cpus(self._sockets() if gpus else None)
         self._nvlink(gpus, names)
         self._xgmi(gpus, names)
         return self.draft.build("node")
@@ -144,6 +144,15 @@ class _Discovery:
             found[on] = found.get(on, 0) + 1
         return dict(sorted(found.items())) or {0: 0}
 
+    def _sockets(self) -> float | None:
+        """Return the default between CPUs of this make."""
+        first = self.system.read("/proc/cpuinfo").partition("\n\n")[0]
+        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+        family, model = facts.get("cpu family", ""), facts.get("model", "")
+        if not (family.isdecimal() and model.isdecimal()):
+            return None
+        return socket_gbps("x86_64", facts.get("vendor_id", ""), int(family), int(model))
+
     def _by_class(self, vendor: str) -> list[str]:
         """Return the bus addresses of a vendor's GPUs."""
         found = []
@@ -157,13 +166,16 @@ class _Discovery:
         there = self._by_class("nvidia")
         if not there and not self.system.commands("nvidia-smi"):
             return []
-        answer = self.system.run("nvidia-smi", "--query-gpu=index,pci.bus_id,compute_cap", "--format=csv,noheader")
-        found = []
-        for line in answer.text.splitlines():
-            index, *rest = (cell.strip() for cell in line.split(","))
-            if index.isdecimal() and len(rest) == 2:
-                arch = f"sm{rest[1].replace('.', '')}" if re.fullmatch(r"\d+\.\d", rest[1]) else ""
-                found.append(_Gpu(bus_address(rest[0]), "nvidia", arch, int(index)))
+        found: list[_Gpu] = []
+        for fields in ("index,pci.bus_id,compute_cap", "index,pci.bus_id"):  # drivers before 510 know no compute_cap
+            answer = self.system.run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+            for line in answer.text.splitlines():
+                row = re.match(r"(\d+), *([\da-fA-F:.]+)(?:, *(\d+)\.(\d))?\s*$", line)
+                if row:
+                    arch = f"sm{row[3]}{row[4]}" if row[3] else ""
+                    found.append(_Gpu(bus_address(row[2]), "nvidia", arch, int(row[1])))
+            if found or "not answer" in answer.trouble:
+                break
         if not found and there:
             trouble = answer.trouble or "it lists none"
             self._say("gpus-without-driver", DOUBT, f"{len(there)} NVIDIA GPUs on the bus, but nvidia-smi: {trouble}",
