@@ -178,8 +178,12 @@ class _Discovery:
                 break
         if not found and there:
             trouble = answer.trouble or "it lists none"
-            self._say("gpus-without-driver", DOUBT, f"{len(there)} NVIDIA GPUs on the bus, but nvidia-smi: {trouble}",
-                      "mend the driver; python -m commbench.doctor says more")  # fmt: skip
+            self._say(
+                "gpus-without-driver",
+                DOUBT,
+                f"{len(there)} NVIDIA GPUs on the bus, but nvidia-smi: {trouble}",
+                "mend the driver; python -m commbench.doctor says more",
+            )
             return [_Gpu(bus, "nvidia") for bus in there]
         return found
 
@@ -195,8 +199,12 @@ class _Discovery:
         found.sort(key=lambda gpu: gpu.node or 0)
         there = self._by_class("amd")
         if not found and there:
-            self._say("gpus-without-driver", DOUBT, f"{len(there)} AMD GPUs on the bus, but KFD knows none",
-                      "load amdgpu, or see that the container has /dev/kfd")  # fmt: skip
+            self._say(
+                "gpus-without-driver",
+                DOUBT,
+                f"{len(there)} AMD GPUs on the bus, but KFD knows none",
+                "load amdgpu, or see that the container has /dev/kfd",
+            )
             found = [_Gpu(bus, "amd") for bus in there]
         return found
 
@@ -282,8 +290,12 @@ class _Discovery:
         folder = f"/sys/bus/pci/devices/{bus}"
         now, most = (self.system.read(f"{folder}/{which}_link_width") for which in ("current", "max"))
         if now.isdecimal() and most.isdecimal() and 0 < int(now) < int(most) <= 32:
-            self._say("narrow-slot", DOUBT, f"{part} has {now} of its {most} PCIe lanes",
-                      "see that the card sits in a slot of its width, and reseat it")  # fmt: skip
+            self._say(
+                "narrow-slot",
+                DOUBT,
+                f"{part} has {now} of its {most} PCIe lanes",
+                "see that the card sits in a slot of its width, and reseat it",
+            )
 
     def _cpu(self, numa: int | None, kind: str) -> str:
         """Return the hub that devices on `numa` hang on."""
@@ -293,8 +305,12 @@ class _Discovery:
             return same
         if any(hub.id == "machine" for hub in self.draft.hubs):
             return "machine"
-        self._say("numa-unknown", NOTE, "the kernel does not say which NUMA node some PCI devices are on",
-                  "common in virtual machines: they count as near to all")  # fmt: skip
+        self._say(
+            "numa-unknown",
+            NOTE,
+            "the kernel does not say which NUMA node some PCI devices are on",
+            "common in virtual machines: they count as near to all",
+        )
         self.draft.hub(Hub("machine", kind))
         for hub in cpus:
             self.draft.link("machine", hub.id, MEMORY)
@@ -310,8 +326,12 @@ class _Discovery:
         try:
             matrix = nvidia_smi.read(answer.text, "nvidia-smi topo -m")
         except TopologyError as wrong:
-            self._say("nvlink-unknown", DOUBT, f"NVLink is unknown, not absent: {answer.trouble or wrong}",
-                      "run nvidia-smi topo -m by hand")  # fmt: skip
+            self._say(
+                "nvlink-unknown",
+                DOUBT,
+                f"NVLink is unknown, not absent: {answer.trouble or wrong}",
+                "run nvidia-smi topo -m by hand",
+            )
             return
         rates = self._nvlink_rates()
         for link in matrix.cluster.classes[0].links:
@@ -370,8 +390,12 @@ class _Discovery:
         try:
             links = rocm_smi.read(answer.text, "rocm-smi --showtopo").cluster.classes[0].links
         except TopologyError as wrong:
-            self._say("xgmi-unknown", DOUBT, f"xGMI is unknown, not absent: {answer.trouble or wrong}",
-                      "run rocm-smi --showtopo by hand")  # fmt: skip
+            self._say(
+                "xgmi-unknown",
+                DOUBT,
+                f"xGMI is unknown, not absent: {answer.trouble or wrong}",
+                "run rocm-smi --showtopo by hand",
+            )
             return
         for link in links:
             ends = [names.get(buses.get(end, "")) for end in (link.a, link.b)]
@@ -395,8 +419,12 @@ class _Discovery:
             chain = [name for name, kind in zip(names, kinds, strict=True) if kind == "switch" and name]
             block = next((name for name, kind in zip(names, kinds, strict=True) if kind == "block"), "")
         elif address:
-            self._say("topology-address", DOUBT, f"SLURM_TOPOLOGY_ADDR={address} does not fit its pattern",
-                      "give topology.conf itself")  # fmt: skip
+            self._say(
+                "topology-address",
+                DOUBT,
+                f"SLURM_TOPOLOGY_ADDR={address} does not fit its pattern",
+                "give topology.conf itself",
+            )
         elif environment.get("SLURM_JOB_ID") and self.system.commands("scontrol"):
             shown = self.system.run("scontrol", "show", "topology", host).text
             levels = re.findall(r"SwitchName=(\S+) Level=(\d{1,3})\b", shown)
