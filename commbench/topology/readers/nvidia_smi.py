@@ -84,7 +84,7 @@ def _matrix(text: str, source: str) -> _Matrix:
         if len(row) < len(matrix.columns):
             matrix.short.append(number)
         for column, cell in zip(matrix.columns, row, strict=False):
-            if cell in _TOKENS or re.fullmatch(r"NV\d{1,3}", cell):
+            if cell in _TOKENS or re.fullmatch(r"NV[1-9]\d{0,2}", cell):
                 matrix.cells[first, column] = cell
             elif number not in matrix.strange:
                 matrix.strange.append(number)
