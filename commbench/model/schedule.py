@@ -5,10 +5,10 @@ A schedule is a function of the group alone, in `commbench/model/schedules/NAME.
     COLLECTIVES = ("allreduce", "allgather")
     def schedule(collective, group, channel=0): ...
 
-which returns a Schedule, or raises NotApplicable with the reason; `make` calls it by name. A channel carries an equal part of the `size` that
-nccl-tests counts (the larger of what a rank sends and receives). That part is `Schedule.blocks` equal blocks, so that a
-schedule holds for every size. Endpoints 0 to n-1 are the ranks of the group; n + d is the switch of its domain d, and
-n + domains the network's, where those add up. The root of rooted collectives is rank 0.
+which returns a Schedule, or raises NotApplicable with the reason; `make` calls it by name. A channel carries an equal
+part of the `size` that nccl-tests counts (the larger of what a rank sends and receives). That part is `Schedule.blocks`
+equal blocks, so that a schedule holds for every size. Endpoints 0 to n-1 are the ranks of the group; n + d is the
+switch of its domain d, and n + domains the network's, where those add up. The root of rooted collectives is rank 0.
 
 Which block is whose, where n ranks have a share each (all-gather, reduce-scatter): `blocks` is a multiple of n, and the
 blocks of rank r are the r-th n-th of them. In an all-to-all block s * n + d is what rank s has for rank d, and

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def fold(n: int) -> tuple[Ints, Ints]:
-    """Return the ranks that take part, a power of two, and those that wait; the partner of one that waits is the next."""
+    """Return the ranks that take part, a power of two, and those that wait, each of which is folded into the next."""
     extra = n - (1 << n.bit_length() - 1)
     return np.concatenate([np.arange(1, 2 * extra, 2), np.arange(2 * extra, n)]), np.arange(0, 2 * extra, 2)
 

@@ -1,8 +1,8 @@
 """Bruck: ceil(log2 n) steps at distances 1, 2, 4, ..., for any number of ranks.
 
-Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
-systems", 1997; in MPICH `brucks`. All-gather sends each block n - 1 times in all, as a ring does; in an all-to-all
-every block travels once for each bit of the distance between its ranks, so that few messages carry more bytes.
+Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in multiport
+message-passing systems", 1997; MPICH's `brucks`, Open MPI's `bruck` and `modified_bruck`. An all-gather moves no more
+bytes than a ring; in an all-to-all a block travels once for each bit that is set in the distance between its ranks.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 All-reduce is a reduce-scatter in the domains, an all-reduce between them of what each rank has summed up, and an
 all-gather in the domains (the 2D-torus of Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a
 flash", 2018): no more bytes cross the network than in one ring over all, in far fewer steps. With devices of several
-vendors the rings within are NCCL's or RCCL's, and only those between domains cross from one vendor
-to another.
+vendors the rings within are NCCL's or RCCL's, and only those between domains cross from one vendor to another.
 """
 
 from __future__ import annotations

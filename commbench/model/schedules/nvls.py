@@ -8,9 +8,14 @@ domains ranks of the same place have a share together, and between the two halve
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from commbench.model.schedule import Group, NotApplicable, Schedule, Step, listed, places, whole
+
+if TYPE_CHECKING:
+    from commbench.model.schedule import Ints
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter")
 
@@ -25,21 +30,29 @@ def schedule(collective: str, group: Group, channel: int = 0) -> Schedule:
     n, grid = group.n, places(group, channel)
     ranks = np.arange(n)
     switch, network = n + group.domain, np.full(n, n + group.domains)
-    own = ranks[:, None]
     place = np.empty_like(ranks)
     place[grid] = np.arange(grid.shape[1])
-    share = grid.T[place]  # (n, domains): the blocks of the ranks of the same place
+
+    def own(source: Ints, target: Ints) -> Step:  # the block of each rank
+        return listed(source, target, ranks[:, None])
+
+    def share(source: Ints, target: Ints, reduce: bool = False) -> Step:  # those of its place
+        def moved(repetition: int) -> tuple[Ints, Ints]:
+            return np.repeat(ranks, group.domains), grid.T[place].ravel()
+
+        return Step(source, target, np.full(n, group.domains), moved, reduce)
+
     across = group.domains > 1
     steps: list[Step] = []
     if collective != "allgather":
-        steps += [whole(ranks, switch, n, reduce=True), listed(switch, ranks, share)]
+        steps += [whole(ranks, switch, n, reduce=True), share(switch, ranks)]
         if across:
-            steps.append(listed(ranks, network, share, reduce=True))
-            steps.append(listed(network, ranks, share if collective == "allreduce" else own))
+            steps.append(share(ranks, network, reduce=True))
+            steps.append((share if collective == "allreduce" else own)(network, ranks))
     elif across:
-        steps += [listed(ranks, network, own), listed(network, ranks, share)]
+        steps += [own(ranks, network), share(network, ranks)]
     if collective != "reducescatter":
-        steps += [listed(ranks, switch, share), whole(switch, ranks, n)]
+        steps += [share(ranks, switch), whole(switch, ranks, n)]
     return Schedule(n, tuple(steps), pipelined=True)
 
 

@@ -1,7 +1,7 @@
 """NVLS in each NVLink domain, and the double binary tree between domains, pipelined.
 
-Each rank has a share of the buffer, of which its domain's switch gives it the sum; ranks of the same place reduce theirs
-over both trees of tree.py, and multicast the result (NCCL's `src/graph/connect.cc`, connectNvls; all-reduce only).
+Each rank has a share of the buffer, of which its domain's switch gives it the sum; ranks of the same place reduce
+theirs over both trees of tree.py and multicast the result (NCCL's `src/graph/connect.cc`, connectNvls).
 """
 
 from __future__ import annotations

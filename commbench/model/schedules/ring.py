@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commbench.model.schedule import Group, Schedule, Step, whole
+from commbench.model.schedule import Group, Schedule, Step
 
 if TYPE_CHECKING:
     from commbench.model.schedule import Ints
@@ -47,5 +47,10 @@ def turns(ring: Ints, behind: int, reduce: bool) -> Step:
 
 def along(chain: Ints, reduce: bool = False) -> Schedule:
     """Return the whole buffer's way along a chain of ranks, pipelined."""
-    hops = (whole(chain[hop : hop + 1], chain[hop + 1 : hop + 2], reduce=reduce) for hop in range(len(chain) - 1))
+    one, zero = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+
+    def moved(repetition: int) -> tuple[Ints, Ints]:
+        return zero, zero
+
+    hops = (Step(chain[at : at + 1], chain[at + 1 : at + 2], one, moved, reduce) for at in range(len(chain) - 1))
     return Schedule(1, tuple(hops), pipelined=True)

@@ -1,8 +1,9 @@
 """NCCL's double binary tree over nodes, with a chain in each node, pipelined.
 
-Each of two trees carries half of the buffer up and down. A node is a leaf of one tree and inner in the other, so that
-both together use every link both ways (Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast,
-reduction and scan", 2009). After NCCL's `src/graph/trees.cc` (ncclGetBtree, ncclGetDtree) and, for which ranks of a
+Each of two trees carries half of the buffer up and down. A node that is inner in one is a leaf of the other, so that
+none has more than two children in both and every link is in use both ways (Sanders, Speck and Träff, "Two-tree
+algorithms for full bandwidth broadcast, reduction and scan", 2009). Of an odd number of nodes, node 0 alone is inner in
+both, with one child in each. After NCCL's `src/graph/trees.cc` (ncclGetBtree, ncclGetDtree) and, for which ranks of a
 node the trees pass through, `src/graph/connect.cc` with its default "balanced" pattern: the head of the chain has the
 parent and the second child, the rank after it the first child. MPICH's `tree` is another algorithm.
 """
@@ -31,13 +32,14 @@ def schedule(collective: str, group: Group, channel: int = 0) -> Schedule:
     ups = []
     for above, second in trees:
         up = np.arange(group.n) - 1
-        up[head] = np.where(above < 0, -1, head[above] + (~second & (size[above] > 1)))
+        up[head] = np.where(above < 0, -1, head[above] + np.minimum(1 - second, size[above] - 1))
         ups.append(up)
-    return Schedule(len(trees), tuple(both_ways(ups, chains[:, None], np.arange(len(trees))[:, None])), pipelined=True)
+    blocks = np.arange(len(trees))[:, None]
+    return Schedule(len(trees), tuple(both_ways(ups, chains[:, None], blocks)), pipelined=True)
 
 
 def double_tree(nodes: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-    """Return two trees: the parent of each node, -1 for the root's, and whether it is its parent's second child.
+    """Return two trees: the parent of each node, -1 for the root's, and which child it is: 0 or 1, the second.
 
     In the first one a node is on the level of its lowest bit. The second is the first mirrored or, of an odd number of
     nodes, shifted by one.
@@ -47,7 +49,7 @@ def double_tree(nodes: int) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
     above = (node ^ low) | low << 1
     above = np.where(above < nodes, above, node ^ low)
     above[0] = -1
-    second = node > above
+    second = (node > above).astype(np.int64)
     if nodes % 2:
         other = np.roll(np.where(above < 0, -1, (above + 1) % nodes), 1), np.roll(second, 1)
     else:
@@ -61,20 +63,15 @@ def both_ways(ups: list[Ints], ranks: Ints, blocks: Ints) -> list[Step]:
     `ups` has the parent of each place in each tree, -1 for the root's. At place p stand the ranks ranks[p], (places,
     abreast), each with the block blocks[tree], (trees, abreast), of its own.
     """
-    edges = []
+    edges = []  # of each tree, (4, edges): how deep the child is, child, parent, block
     for up, block in zip(ups, blocks, strict=True):
         child = np.flatnonzero(up >= 0)
-        edges.append(
-            np.stack(
-                np.broadcast_arrays(_depth(up)[child][:, None], ranks[child], ranks[up[child]], block), axis=-1
-            ).reshape(-1, 4)
-        )
-    every = np.concatenate(edges)
-    every = every[np.argsort(-every[:, 0], kind="stable")]
-    levels = np.split(every, np.flatnonzero(np.diff(every[:, 0])) + 1)  # the deepest first
-    climb = [listed(child, parent, block[:, None], reduce=True) for _, child, parent, block in (e.T for e in levels)]
-    descend = [listed(parent, child, block[:, None]) for _, child, parent, block in (e.T for e in reversed(levels))]
-    return climb + descend
+        columns = np.broadcast_arrays(_depth(up)[child, None], ranks[child], ranks[up[child]], block)
+        edges.append(np.stack([column.ravel() for column in columns]))
+    depth, child, parent, block = np.concatenate(edges, axis=1)
+    levels = [depth == level for level in range(1, int(depth.max()) + 1)]
+    climb = [listed(child[at], parent[at], block[at, None], reduce=True) for at in reversed(levels)]
+    return climb + [listed(parent[at], child[at], block[at, None]) for at in levels]
 
 
 def _depth(up: Ints) -> Ints:
