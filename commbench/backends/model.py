@@ -62,7 +62,9 @@ class Backend:
 
     def open(self, world: Any, settings: Any = None) -> None:
         """Refuse to be measured."""
-        raise UsageError("the model predicts, and has nothing that could be measured: --backend mpi, gloo, nccl or rccl")
+        raise UsageError(
+            "the model predicts, and has nothing that could be measured: --backend mpi, gloo, nccl or rccl"
+        )
 
     def algorithms(self, collective: Any) -> list[Algorithm]:
         """Return every schedule that there is, after `auto`: the best of those that the library has."""
@@ -109,7 +111,8 @@ class Backend:
             return found if isinstance(found, str) else ""
         if self._known(collective, n):
             return ""
-        return f"the model has no schedule of {collective} that {self.habits.name} has: {', '.join(self.habits.algorithms)}"
+        known = ", ".join(self.habits.algorithms)
+        return f"no schedule of the model does {collective} here as {self.habits.name} would, which has {known}"
 
     def _place(self, n: int) -> tuple[Placement, Routes]:
         if n not in self._placed:

@@ -133,7 +133,9 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         help="end the job when a visit takes longer, naming the late (default 300)",
     )
     add("--seed", metavar="N", help="of the order of visits (default 1)")
-    add = it.add_argument_group("what is predicted (--backend model; --library is nccl, rccl or mpi there)").add_argument
+    add = it.add_argument_group(
+        "what is predicted (--backend model; --library is nccl, rccl or mpi there)"
+    ).add_argument
     add("--topology", metavar="FILE", help="the cluster: a description, or the name of one that commbench brings")
     add("--results", metavar="PATH", help="measured runs that the model is fitted to first (default: as described)")
     add("--per-node", metavar="K", help="ranks on each node, node after node (default: one a device)")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from commbench import __version__
+from commbench.backends import base
 from commbench.backends.base import AUTO
 from commbench.backends.model import EVIDENCE, Backend
 from commbench.backends.world import World
@@ -30,7 +30,7 @@ from commbench.results.journal import Journal, new_folder
 from commbench.results.launch import launch_number
 from commbench.results.record import FORMAT, Record
 from commbench.results.status import OK
-from commbench.units import approximate_size, expand_ranges, format_size
+from commbench.units import approximate_size, format_size
 
 if TYPE_CHECKING:
     from commbench.model.fit import Fit
@@ -47,11 +47,16 @@ def predict(world: World, collective: Collective, options: Options, words: Seque
             f"the model predicts any number of ranks in one process, and {world.size} were launched: leave mpirun out, "
             f"and say --ranks {world.size}"
         )
-    backend, fit, notes = _backend(options)
+    try:
+        backend, fit, notes = _backend(options)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--backend model needs {error.name}, which is not installed: pip install 'commbench[topology]'"
+        ) from None
     groups = first_ranks(options.plan["ranks"] or "N", _most(options, backend))
     cells: list[Cell] = []
     for group in groups:
-        found, about = build(folder.pick(Request, options.plan), collective, backend, group, None)
+        found, about = build(folder.pick(Request, options.plan), collective, cast(base.Backend, backend), group, None)
         cells += found
         notes += about if group.name == ALL else [f"{group.name}: {note}" for note in about]
     journal = _begin(collective, backend, groups, cells, notes, fit, options, words)
@@ -66,9 +71,10 @@ def predict(world: World, collective: Collective, options: Options, words: Seque
 
 def _backend(options: Options) -> tuple[Backend, Fit | None, list[str]]:
     """Return the model of the library on the cluster, fitted where results were given, and what to tell of it."""
+    from commbench.topology.reading import read
     from commbench.topology.shipped import find
 
-    cluster = find(options.topology or "")
+    cluster = read(find(options.topology or "")).cluster
     if not cluster.nodes:
         raise UsageError(f"--topology {options.topology} describes no nodes: a prediction needs some")
     chosen = libraries.of_vendors({device.vendor for one in cluster.classes for device in one.devices})
@@ -104,7 +110,7 @@ def _begin(
 ) -> Journal:
     """Open the run folder with a manifest like that of a measured run; of this machine there is nothing in it."""
     seats = _seats(backend, max(len(group.ranks) for group in groups))
-    shared = {"collective": collective.name, "backend": backend.name, "library": backend.library}
+    shared: dict[str, Any] = {"collective": collective.name, "backend": backend.name, "library": backend.library}
     shared |= {"method": backend.method, "launch": launch_number(options.out), "simulated": backend.simulated}
     shared |= {"size": len(seats), "nodes": seats[-1].node + 1}
     about = {group.name: folder.group_facts(group.ranks, seats, collective.busbw(len(group.ranks))) for group in groups}
@@ -155,7 +161,9 @@ def _fill(
         seconds, chosen = backend.predict(collective.name, algorithm, n, [cells[index].size for index in some])
         for index, taken, ran in zip(some, seconds.tolist(), chosen, strict=True):
             visit = {"cell": index, "round": 0, "session": 0, "status": OK, "predicted_us": round(taken * 1e6, 4)}
-            beyond = fit.beyond(collective.name, ran, backend.placement(n), cells[index].size) if fit else ""
+            beyond = ""
+            if fit and isinstance(cost := backend.cost(collective.name, ran, n), Cost):
+                beyond = fit.beyond(collective.name, ran, n, cells[index].size, cost.loaded)
             evidence = f"{EVIDENCE}, extrapolated: {beyond}" if beyond else EVIDENCE
             journal.append({**visit, "observed_algorithm": ran, "evidence": evidence})
 
@@ -209,7 +217,8 @@ def _about(
     changes = [(a, b) for a, b in zip(range(len(sizes)), range(1, len(sizes)), strict=False) if best[a] != best[b]]
     text = best[0]
     for a, b in changes:
-        text += f" -> {best[b]} at {approximate_size(_crossing(collective, backend, n, best[a], best[b], sizes[a], sizes[b]))}"
+        crossing = _crossing(collective, backend, n, (best[a], sizes[a]), (best[b], sizes[b]))
+        text += f" -> {best[b]} at {approximate_size(crossing)}"
     yield f"{place}best of {backend.habits.name}'s: {text}"
     for size, algorithm in {sizes[0]: best[0], sizes[-1]: best[-1]}.items():
         found = backend.cost(collective.name, algorithm, n)
@@ -220,12 +229,14 @@ def _about(
         yield f"{place}{algorithm} at {format_size(size)} is made of {', '.join(named)}"
 
 
-def _crossing(collective: Collective, backend: Backend, n: int, one: str, other: str, low: int, high: int) -> float:
-    """Return the size from which on `other` is the faster of two schedules, one being it at `low`, the other at `high`."""
+def _crossing(
+    collective: Collective, backend: Backend, n: int, below: tuple[str, int], above: tuple[str, int]
+) -> float:
+    """Return the size from which on another schedule is the fastest, between two sizes with the fastest at each."""
     import numpy as np
 
-    sizes = np.geomspace(low, high, _FINE + 1).round().astype(np.int64)
-    before, after = (backend.predict(collective.name, name, n, sizes.tolist())[0] for name in (one, other))
+    sizes = np.geomspace(below[1], above[1], _FINE + 1).round().astype(np.int64)
+    before, after = (backend.predict(collective.name, name, n, sizes.tolist())[0] for name in (below[0], above[0]))
     return float(sizes[int(np.argmax(after < before))])
 
 

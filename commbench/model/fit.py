@@ -55,10 +55,10 @@ _MESSAGE = "pairs"  # the door of single messages
 
 @dataclass(frozen=True)
 class Figure:
-    """What was fitted: the time of a tier's links (for a byte, or one way) or of a step's software, by what was declared.
+    """What was fitted: the time of a tier's links (for a byte, or one way), or of a message's software.
 
-    `factor` 2 is half of the declared bandwidth, or twice the latency; `low` and `high` its 95 % interval, None where it
-    is not determined, which `why` explains.
+    `factor` 2 is half of the declared bandwidth, or twice the latency; `low` and `high` are its 95 % interval, None
+    where it is not determined, which `why` explains.
     """
 
     kind: str
@@ -74,12 +74,12 @@ class Figure:
         return self.low is not None
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.tier}" if self.tier else "software of a step"
+        return f"{self.kind} of {self.tier}" if self.tier else "software of a message"
 
 
 @dataclass(frozen=True)
 class HoldOut:
-    """How far predictions are off for records that a fit did not see: |log(predicted / measured)|, as relative errors."""
+    """How far predictions are off for records that a fit did not see, |log(predicted / measured)| as relative errors."""
 
     what: str
     records: int
@@ -203,13 +203,13 @@ class _Data:
             self, **{name: getattr(self, name)[chosen] for name in ("shape", "at", "curve", "logs", "ranks", "sizes")}
         )
 
-    def predicted(self, values: Floats, step: float | None = None) -> Floats:
+    def predicted(self, values: Floats) -> Floats:
         """Return the logarithms of the seconds that figures foretell: values, (2 tiers + 1,), are their logarithms."""
         import numpy as np
 
         factors, count = np.exp(values), len(self.tiers)
         slower, later = factors[:count], factors[count : 2 * count]
-        step = self.step * factors[-1] if step is None else step
+        step = float(self.step * factors[-1])
         tables = {}
         for number in np.unique(self.shape).tolist():
             one = self.shapes[number]
@@ -234,7 +234,7 @@ def records_of_frame(frame: Any) -> list[list[Record]]:
     names = [field.name for field in dataclasses.fields(Record)]
     runs: dict[str, list[Record]] = {}
     for row in frame.to_dict("records"):
-        values = {name: None if row[name] != row[name] else row[name] for name in names}  # NaN is None
+        values: dict[str, Any] = {name: None if row[name] != row[name] else row[name] for name in names}  # NaN is None
         runs.setdefault(str(row["source"]), []).append(Record(**values))
     return list(runs.values())
 
@@ -248,13 +248,11 @@ def fit(runs: Sequence[Sequence[Record]], cluster: Cluster) -> Fit:
     import numpy as np
 
     data, records, left_out, notes = _data(runs, cluster)
-    values, figures = _solve(data, cluster)
-    declared = (cluster.step_us or 0.0) * 1e-6
-    step = data.step * math.exp(values[-1]) if figures[-1].determined else declared
-    residuals = data.logs - data.predicted(values, step)
+    values, figures, step = _solve(data, cluster)
+    residuals = data.logs - replace(data, step=step).predicted(values)
     return Fit(
         tuple(figures),
-        step * 1e6 if figures[-1].determined else None,
+        step * math.exp(values[-1]) * 1e6 if figures[-1].determined else None,
         len(records),
         left_out,
         float(np.expm1(np.median(np.abs(residuals)))),
@@ -302,9 +300,7 @@ def apply(cluster: Cluster, fitted: Fit) -> Cluster:
 # What is fitted.
 
 
-def _data(
-    runs: Sequence[Sequence[Record]], cluster: Cluster
-) -> tuple[_Data, list[Record], dict[str, int], list[str]]:
+def _data(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[_Data, list[Record], dict[str, int], list[str]]:
     """Return the records that can be used, those same records, and why others cannot."""
     import numpy as np
 
@@ -389,7 +385,7 @@ def _cost_of(record: Record, placement: Placement) -> Cost:
         library = LIBRARIES.get(record.backend, LIBRARIES["mpi"])
         return costs.cost(record.collective, algorithm, placement, library)
     ends = np.array([0]), np.array([1])
-    first, second = expand_ranges(record.ranks)
+    second = expand_ranges(record.ranks)[1]
     source, target = ends[::-1] if record.root == second else ends
     one = np.ones(1, dtype=np.int64)
     message = Schedule(1, (Step(source, target, one, lambda _: (one - 1, one - 1)),))
@@ -398,7 +394,7 @@ def _cost_of(record: Record, placement: Placement) -> Cost:
 
 def _digest(cost: Cost) -> tuple[Any, ...]:
     """Return what makes two costs the same."""
-    arrays = (cost.times, cost.latency, cost.load, cost.mean, cost.together)
+    arrays = (cost.times, cost.messages, cost.latency, cost.load, cost.mean, cost.together)
     return (cost.tiers, cost.pipelined, *(array.tobytes() for array in arrays))
 
 
@@ -426,8 +422,8 @@ class _Seats:
         if len(hosts) > 1 or len(self._cluster.classes) != 1:
             some = ", ".join(unknown[:5]) + ", ..." * (len(unknown) > 5)
             raise UsageError(
-                f"records are of hosts of the cluster, and {self._cluster.name or 'it'} has none called {some}: name its "
-                f"nodes as the hosts are called (it has {', '.join(list(self._places)[:3])}, ...)"
+                f"records are of hosts of the cluster, and {self._cluster.name or 'it'} has none called {some}: name "
+                f"its nodes as the hosts are called (it has {', '.join(list(self._places)[:3])}, ...)"
             )
         self._places[unknown[0]] = 0
         node = self._cluster.arrays.nodes[0]
@@ -463,8 +459,8 @@ def _shares(record: Record) -> list[tuple[str, list[int]]]:
 # How it is fitted.
 
 
-def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure]]:
-    """Return the logarithms of all figures, 0 where one stays as declared, and the figures."""
+def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure], float]:
+    """Return the logarithms of all figures (0: as declared), the figures, and the step's seconds that they begin at."""
     import numpy as np
 
     count = len(data.tiers)
@@ -480,6 +476,8 @@ def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure]]:
         if not free.any() or errors[widest] <= math.log(WIDEST):
             break
         free[widest], values[widest] = False, 0.0
+        if widest == len(errors) - 1:
+            data = replace(data, step=(cluster.step_us or 0.0) * 1e-6)
         if math.isinf(errors[widest]):
             why[widest] = "none is limited by it, or it acts as another figure does"
         else:
@@ -487,15 +485,15 @@ def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure]]:
     figures = []
     for place, (kind, tier) in enumerate(kinds):
         if free[place]:
-            low, high = values[place] - errors[place], values[place] + errors[place]
-            figures.append(Figure(kind, tier, *(math.exp(one) for one in (values[place], low, high))))
+            factor, spread = math.exp(values[place]), math.exp(errors[place])
+            figures.append(Figure(kind, tier, factor, factor / spread, factor * spread))
         else:
             figures.append(Figure(kind, tier, why=str(why[place])))
-    return values, figures
+    return values, figures, data.step
 
 
 def _begin(data: _Data, free: NDArray[np.bool_]) -> tuple[Floats, float]:
-    """Return the best of several starts: as declared, and with each tier far slower, as another one may be the limit."""
+    """Return the best of several starts: as declared, and with one tier far slower, as another may be the limit."""
     import numpy as np
 
     starts = [np.zeros(len(free))]
@@ -611,9 +609,8 @@ def _held(data: _Data, cluster: Cluster, out: NDArray[np.bool_], what: str) -> H
     import numpy as np
 
     seen, unseen = data.only(~out), data.only(out)
-    values, figures = _solve(seen, cluster)
-    step = None if figures[-1].determined else (cluster.step_us or 0.0) * 1e-6
-    off = np.expm1(np.abs(unseen.predicted(values, step) - unseen.logs))
+    values, _, step = _solve(seen, cluster)
+    off = np.expm1(np.abs(replace(unseen, step=step).predicted(values) - unseen.logs))
     return HoldOut(what, int(out.sum()), float(np.median(off)), float(off.max()))
 
 

@@ -36,7 +36,11 @@ def read_cells(run_folder: Path) -> list[tuple[Record, list[Round]]]:
     return [
         (
             fold(plan["facts"], cell, those),
-            [Round(v["median_us"], v["iterations"], v["samples_us"]) for v in those if v["status"] == OK and "median_us" in v],
+            [
+                Round(v["median_us"], v["iterations"], v["samples_us"])
+                for v in those
+                if v["status"] == OK and "median_us" in v
+            ],
         )
         for cell, those in zip(plan["cells"], visits, strict=True)
     ]
