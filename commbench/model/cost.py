@@ -4,15 +4,16 @@ A step that is made once lasts as long as its longest way, and as its fullest li
 
     messages x step + latency of the longest way + size x load of the fullest link
 
-with the messages that the busiest rank sends or receives in it, one after another in software, which is Hockney's model for every transfer, and a share of a link for each that takes it. A step that is made over and
-over between the same ends, as in a ring, is a chain: a rank begins its next turn as soon as it has what the rank before
-sent, so that the turns of a round trip add up the latencies of all ways and not the longest one each time. A turn lasts
+with the messages that the busiest rank sends or receives in it, whose software costs one `step` each. That is Hockney's
+model for every transfer, and a share of a link for each that takes it. A step that is made over and over between the
+same ends, as in a ring, is a chain: a rank begins its next turn as soon as it has what the rank before sent, so that
+the turns of a round trip add up the latencies of all ways and not the longest one each time. A turn lasts
 
     the longer of  size x load of the fullest link
     and            messages x step + mean over the ring of (latency + size x load of the transfer's fullest link)
 
 A pipelined schedule has its buffer cut into C chunks, of which each follows the one before as soon as the fullest link
-of all steps together is free, and not sooner than a step costs in software; C is the best power of two with chunks of
+of all steps together is free, and not sooner than a step's software allows; C is the best power of two with chunks of
 4 KiB at least. Nothing else is in it: no protocols, no arithmetic, no caches, no noise.
 """
 
@@ -46,7 +47,8 @@ class Cost:
 
     Arrays of (steps, tiers): `latency`, seconds of the longest way, or of the mean one of a chain; `load`, seconds for
     each byte of size that the fullest link of a tier needs; `mean`, the same of a chain's transfers on average, 0 else.
-    `times`, (steps,): repetitions; `messages`, (steps,): those that one rank sends or receives, at most. `together`, (tiers,): as load, of all steps of a pipeline at once.
+    `times`, (steps,): repetitions; `messages`, (steps,): those that one rank sends or receives, at most. `together`,
+    (tiers,): as load, of all steps of a pipeline at once.
     """
 
     tiers: tuple[str, ...]
@@ -77,12 +79,10 @@ class Cost:
             return np.asarray(self.times @ np.maximum(turn, np.outer(full, sizes)))
         together = (self.together * slower).max(initial=0.0)
         software = self.step * self.messages.max(initial=0.0)
-        best = np.full(len(sizes), np.inf)
-        for chunks in 2.0 ** np.arange(_MOST_CHUNKS):
-            part = sizes / chunks
-            total = fixed.sum() + part * full.sum() + (chunks - 1) * (software + part * together)
-            best = np.where((part >= CHUNK) | (chunks == 1), np.minimum(best, total), best)
-        return best
+        chunks = 2.0 ** np.arange(_MOST_CHUNKS)[:, None]
+        part = sizes / chunks
+        total = fixed.sum() + part * full.sum() + (chunks - 1) * (software + part * together)
+        return np.asarray(np.where((part >= CHUNK) | (chunks == 1), total, np.inf).min(axis=0))
 
     @property
     def loaded(self) -> list[str]:

@@ -79,7 +79,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class HoldOut:
-    """How far predictions are off for records that a fit did not see, |log(predicted / measured)| as relative errors."""
+    """How far predictions are off for records that a fit did not see: |log(predicted / measured)|, as a fraction."""
 
     what: str
     records: int
@@ -470,7 +470,7 @@ def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure], float]:
     values, scale = _begin(data, free)
     while True:
         values, scale = _refine(data, values, free, scale)
-        errors = _errors(data, values, free, scale)
+        errors, silent = _errors(data, values, free, scale)
         errors[~free] = 0.0
         widest = len(errors) - 1 - int(np.argmax(errors[::-1]))  # of equals the last: latencies before bandwidths
         if not free.any() or errors[widest] <= math.log(WIDEST):
@@ -478,8 +478,10 @@ def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure], float]:
         free[widest], values[widest] = False, 0.0
         if widest == len(errors) - 1:
             data = replace(data, step=(cluster.step_us or 0.0) * 1e-6)
-        if math.isinf(errors[widest]):
-            why[widest] = "none is limited by it, or it acts as another figure does"
+        if silent[widest]:
+            why[widest] = "none of them depends on it"
+        elif math.isinf(errors[widest]):
+            why[widest] = "it acts on all of them as other figures do"
         else:
             why[widest] = f"its interval is wider than a factor of {WIDEST:g}"
     figures = []
@@ -537,8 +539,8 @@ def _least(data: _Data, start: Floats, free: NDArray[np.bool_], scale: float) ->
     return values, float(found.cost)
 
 
-def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) -> Floats:
-    """Return half of each value's 95 % interval; infinite where the records do not tell it."""
+def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return half of each value's 95 % interval, infinite where the records do not tell it, and which do nothing."""
     import numpy as np
     from scipy.special import stdtrit
 
@@ -559,8 +561,10 @@ def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) 
     half = np.full(len(values), np.inf)
     size = np.sqrt(np.diag(curvature))
     told = size > 1e-3 * max(1e-12, float(size.max(initial=0.0)))
+    silent = np.zeros(len(values), dtype=bool)
+    silent[places[~told]] = True
     if not told.any():
-        return half
+        return half, silent
     scaled = curvature[np.ix_(told, told)] / np.outer(size[told], size[told])
     lengths, ways = np.linalg.eigh(scaled)
     flat = lengths < 1e-7
@@ -579,7 +583,7 @@ def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) 
         grouped = np.diag(inverse @ (sums.T @ sums) @ inverse) * small * groups / (groups - 1)
         widths = np.maximum(widths, np.sqrt(grouped) * stdtrit(groups - 1, 0.975))
     half[places[told]] = np.where(lost, np.inf, widths)
-    return half
+    return half, silent
 
 
 def _loads(data: _Data, place: int) -> bool:
