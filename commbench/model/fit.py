@@ -325,7 +325,7 @@ def _data(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[_Data, li
                 try:
                     found = _cost_of(record, seats.placement(record, first))
                 except NotApplicable as refusal:
-                    known[key] = str(refusal)
+                    known[key] = str(refusal).partition("; it has")[0]
                 else:
                     for tier in found.tiers:
                         tiers.setdefault(tier, len(tiers))
