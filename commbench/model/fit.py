@@ -50,6 +50,7 @@ _MOST = math.log(1e4)  # that a figure may be off
 _STEP_US = 1.0  # of software, to begin with where none was declared
 _LEAST_SCALE = 0.005  # relative scatter of records
 _SLOW = 1.25  # times the prediction, from which a curve is named
+_CHI_SQUARE = 6.63  # with one degree of freedom, which chance exceeds once in a hundred
 _MESSAGE = "pairs"  # the door of single messages
 
 
@@ -239,10 +240,11 @@ def records_of_frame(frame: Any) -> list[list[Record]]:
     return list(runs.values())
 
 
-def fit(runs: Sequence[Sequence[Record]], cluster: Cluster) -> Fit:
+def fit(runs: Sequence[Sequence[Record]], cluster: Cluster, hold_out: bool = True) -> Fit:
     """Fit the figures of a cluster to the records of measured runs.
 
-    In a run, ranks fill its hosts one after another, alike. Raises UsageError for hosts that the cluster does not have,
+    In a run, ranks fill its hosts one after another, alike. `hold_out`: fit anew without some of the records, to see how
+    well those are foretold. Raises UsageError for hosts that the cluster does not have,
     and where no record can be used.
     """
     import numpy as np
@@ -256,7 +258,7 @@ def fit(runs: Sequence[Sequence[Record]], cluster: Cluster) -> Fit:
         len(records),
         left_out,
         float(np.expm1(np.median(np.abs(residuals)))),
-        tuple(_hold_outs(data, cluster)),
+        tuple(_hold_outs(data, cluster)) if hold_out else (),
         tuple(_slow(data, records, residuals)),
         (int(data.ranks.min()), int(data.ranks.max())),
         (int(data.sizes.min()), int(data.sizes.max())),
@@ -470,16 +472,21 @@ def _solve(data: _Data, cluster: Cluster) -> tuple[Floats, list[Figure], float]:
     values, scale = _begin(data, free)
     while True:
         values, scale = _refine(data, values, free, scale)
-        errors, silent = _errors(data, values, free, scale)
+        errors, silent, more = _errors(data, values, free, scale)
         errors[~free] = 0.0
         widest = len(errors) - 1 - int(np.argmax(errors[::-1]))  # of equals the last: latencies before bandwidths
-        if not free.any() or errors[widest] <= math.log(WIDEST):
+        if not free.any():
             break
+        if errors[widest] <= math.log(WIDEST):
+            idle = _idle(data, values, free, scale, more)
+            if idle is None:
+                break
+            widest = idle
         free[widest], values[widest] = False, 0.0
         if widest == len(errors) - 1:
             data = replace(data, step=(cluster.step_us or 0.0) * 1e-6)
-        if silent[widest]:
-            why[widest] = "none of them depends on it"
+        if silent[widest] or errors[widest] <= math.log(WIDEST):
+            why[widest] = "none of them is limited by it" if widest < count else "none of them depends on it"
         elif math.isinf(errors[widest]):
             why[widest] = "it acts on all of them as other figures do"
         else:
@@ -539,8 +546,13 @@ def _least(data: _Data, start: Floats, free: NDArray[np.bool_], scale: float) ->
     return values, float(found.cost)
 
 
-def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return half of each value's 95 % interval, infinite where the records do not tell it, and which do nothing."""
+def _errors(
+    data: _Data, values: Floats, free: NDArray[np.bool_], scale: float
+) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """Return half of each value's 95 % interval, infinite where the records do not tell it, and which ones do nothing.
+
+    The third is by how much curves that err as one make a value's variance larger, at least 1.
+    """
     import numpy as np
     from scipy.special import stdtrit
 
@@ -563,8 +575,9 @@ def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) 
     told = size > 1e-3 * max(1e-12, float(size.max(initial=0.0)))
     silent = np.zeros(len(values), dtype=bool)
     silent[places[~told]] = True
+    more = np.ones(len(values))
     if not told.any():
-        return half, silent
+        return half, silent, more
     scaled = curvature[np.ix_(told, told)] / np.outer(size[told], size[told])
     lengths, ways = np.linalg.eigh(scaled)
     flat = lengths < 1e-7
@@ -581,9 +594,32 @@ def _errors(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float) 
         sums = np.zeros((groups, number))
         np.add.at(sums, curves, score)
         grouped = np.diag(inverse @ (sums.T @ sums) @ inverse) * small * groups / (groups - 1)
+        more[places[told]] = np.maximum(1.0, grouped / np.maximum(variance, 1e-300))
         widths = np.maximum(widths, np.sqrt(grouped) * stdtrit(groups - 1, 0.975))
     half[places[told]] = np.where(lost, np.inf, widths)
-    return half, silent
+    return half, silent, more
+
+
+def _idle(data: _Data, values: Floats, free: NDArray[np.bool_], scale: float, more: Floats) -> int | None:
+    """Return a bandwidth that the records do without: links of any speed above it explain them as well.
+
+    At the speed where a link becomes the limit, noise alone may make it one. A likelihood ratio tells: twice the change
+    of the loss is as chi square where records err one by one, and `more` times as much where curves do.
+    """
+    import numpy as np
+
+    _, loss = _least(data, values, free, scale)
+    for place in np.flatnonzero(free[: len(data.tiers)]).tolist():
+        others = free.copy()
+        others[place] = False
+        losses = []
+        for value in (-_MOST, 0.0):  # no limit, and as declared
+            start = values.copy()
+            start[place] = value
+            losses.append(_least(data, start, others, scale)[1])
+        if 2 * (max(losses) - loss) / scale**2 < _CHI_SQUARE * more[place]:
+            return place
+    return None
 
 
 def _loads(data: _Data, place: int) -> bool:

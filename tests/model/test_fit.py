@@ -1,4 +1,4 @@
-"""Fits of records that were made from a known truth: the figures come back, and what cannot be known is said to be so."""
+"""Fits of records that were made from a known truth: figures come back, and what cannot be known is said to be so."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_figures_come_back_from_records_without_noise() -> None:
 def test_intervals_hold_the_truth_in_most_runs() -> None:
     inside = {BANDWIDTH: 0, LATENCY: 0, SOFTWARE: 0}
     for seed in range(40):
-        fitted = fits.fit([run(TRUTH, (2, 4, 8), ("ring", "linear"), noise=0.1, seed=seed)], FLAT)
+        fitted = fits.fit([run(TRUTH, (2, 4, 8), ("ring", "linear"), noise=0.1, seed=seed)], FLAT, False)
         for kind, tier, true in ((BANDWIDTH, "single nic", 1.6), (LATENCY, "single nic", 1.0), (SOFTWARE, "", 2.5)):
             one = figure(fitted, kind, tier)
             assert one.low is not None and one.high is not None
@@ -108,7 +108,9 @@ def test_a_bandwidth_that_no_record_is_limited_by_is_not_determined() -> None:
     fitted = fits.fit([run(declared, (4, 8), ("ring", "recursive_doubling"), noise=0.02)], declared)
     uplink = figure(fitted, BANDWIDTH, "uplink 0")
     assert (uplink.determined, uplink.factor) == (False, 1.0)
-    assert "not determined by these records (none of them depends on it); kept as declared" in "\n".join(fitted.lines())
+    assert "not determined by these records (none of them is limited by it); kept as declared" in "\n".join(
+        fitted.lines()
+    )
     assert figure(fitted, BANDWIDTH, "single nic").determined
 
 
@@ -171,7 +173,11 @@ def test_a_group_that_is_slower_than_its_tier_is_named() -> None:
     records = []
     for one in range(0, 16, 2):
         for each in run(TRUTH, (2,), ("ring",)):
-            where = {"ranks": f"{one}-{one + 1}", "hosts": f"{nodes[one]},{nodes[one + 1]}", "group": f"pair {one}"}
+            where: dict[str, Any] = {
+                "ranks": f"{one}-{one + 1}",
+                "hosts": f"{nodes[one]},{nodes[one + 1]}",
+                "group": f"pair {one}",
+            }
             records.append(replace(each, **where, time_us=(each.time_us or 0) * (2 if one == 6 else 1)))
     (slow,) = fits.fit([records], FLAT).slow
     assert (slow.hosts, slow.ranks) == ("n006,n007", "6-7")
