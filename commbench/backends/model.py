@@ -18,7 +18,7 @@ from commbench.model.cost import Cost
 from commbench.model.library import Library
 from commbench.model.placement import Placement
 from commbench.model.routes import Routes
-from commbench.model.schedule import NotApplicable, names
+from commbench.model.schedule import NotApplicable, collectives, names
 from commbench.topology.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class Backend:
         return [one for one in self.habits.algorithms if isinstance(self.cost(collective, one, n), Cost)]
 
     def _why_not(self, collective: str, algorithm: str, n: int) -> str:
+        if algorithm in names() and collective not in collectives(algorithm):
+            return f"the model has no such schedule of {collective}"
         if algorithm != AUTO:
             found = self.cost(collective, algorithm, n)
             return found if isinstance(found, str) else ""

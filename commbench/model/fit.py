@@ -243,9 +243,9 @@ def records_of_frame(frame: Any) -> list[list[Record]]:
 def fit(runs: Sequence[Sequence[Record]], cluster: Cluster, hold_out: bool = True) -> Fit:
     """Fit the figures of a cluster to the records of measured runs.
 
-    In a run, ranks fill its hosts one after another, alike. `hold_out`: fit anew without some of the records, to see how
-    well those are foretold. Raises UsageError for hosts that the cluster does not have,
-    and where no record can be used.
+    In a run, ranks fill its hosts one after another, alike. `hold_out`: fit anew without some of the records, to see
+    how well those are foretold. Raises UsageError for hosts that the cluster does not have, and where no record can be
+    used.
     """
     import numpy as np
 
