@@ -263,5 +263,6 @@ def _matrix(node: NodeClass) -> Iterator[str]:
     wide = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         yield "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, wide, strict=True)).rstrip()
-    words = ", ".join(f"{word}: {LEGEND[word]}" for word in LEGEND if word in seen)
-    yield f"  Gb/s of the narrowest link on the way; {words}{', .: no way' if any('.' in row for row in rows) else ''}"
+    words = [f"{word}: {meaning}" for word, meaning in LEGEND.items() if word in seen]
+    words += [".: no way"] * any("." in row for row in rows)
+    yield f"  Gb/s of the narrowest link on the way; {', '.join(words)}"
