@@ -17,6 +17,7 @@ from commbench.topology.reading import Reading, TopologyError
 
 TITLE = "topograph graph"
 
+_ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 _BEGIN = re.compile(r'\s*\{\s*"instances"\s*:')
 
 
@@ -65,13 +66,14 @@ class _Places:
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self.line = text, 0, 1
+        self._ids = _ID.finditer(text)
 
     def line_of(self, name: str) -> int:
         """Return the line of this id, which stands after those asked for before."""
-        found = self._text.find(json.dumps(name), self._at)
-        if found < 0:  # written with other escapes: the line of the one before, and no more searching
-            self._at = len(self._text)
-            return self.line
-        self.line += self._text.count("\n", self._at, found)
-        self._at = found
-        return self.line
+        wanted = json.dumps(name)
+        for found in self._ids:
+            if found[1] == wanted:
+                self.line += self._text.count("\n", self._at, found.start())
+                self._at = found.start()
+                break
+        return self.line  # of the one before, where this one is written with other escapes

@@ -1,4 +1,4 @@
-"""What Slurm can know of a cluster: a tree with one leaf for a node, or blocks of nodes. Both of its files say the same."""
+"""What Slurm can know of a cluster: a tree with one leaf for a node, or blocks of nodes; its two files say the same."""
 
 from __future__ import annotations
 
