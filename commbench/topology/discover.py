@@ -39,7 +39,7 @@ from commbench.topology.node import (
     NodeClass,
 )
 from commbench.topology.pci import Slot, hang
-from commbench.topology.rates import nvlink_gbps, pcie_gbps, xgmi_gbps
+from commbench.topology.rates import nvlink_gbps, pcie_gbps, socket_gbps, xgmi_gbps
 from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi
 from commbench.topology.reading import Reading, TopologyError
 from commbench.units import expand_ranges
@@ -116,7 +116,7 @@ class _Discovery:
             hang(root, self._cpu(on, kind), self.draft, on)
         if not gpus:
             self.draft.cores(numa for numa, cores in cpus.items() for _ in range(cores))
-        self.draft.join_cpus()
+        self.draft.join_cpus(self._sockets() if gpus else None)
         self._nvlink(gpus, names)
         self._xgmi(gpus, names)
         return self.draft.build("node")
@@ -144,6 +144,15 @@ class _Discovery:
             found[on] = found.get(on, 0) + 1
         return dict(sorted(found.items())) or {0: 0}
 
+    def _sockets(self) -> float | None:
+        """Return the default between CPUs of this make."""
+        first = self.system.read("/proc/cpuinfo").partition("\n\n")[0]
+        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+        family, model = facts.get("cpu family", ""), facts.get("model", "")
+        if not (family.isdecimal() and model.isdecimal()):
+            return None
+        return socket_gbps("x86_64", facts.get("vendor_id", ""), int(family), int(model))
+
     def _by_class(self, vendor: str) -> list[str]:
         """Return the bus addresses of a vendor's GPUs."""
         found = []
@@ -157,13 +166,16 @@ class _Discovery:
         there = self._by_class("nvidia")
         if not there and not self.system.commands("nvidia-smi"):
             return []
-        answer = self.system.run("nvidia-smi", "--query-gpu=index,pci.bus_id,compute_cap", "--format=csv,noheader")
-        found = []
-        for line in answer.text.splitlines():
-            index, *rest = (cell.strip() for cell in line.split(","))
-            if index.isdigit() and len(rest) == 2:
-                arch = f"sm{rest[1].replace('.', '')}" if re.fullmatch(r"\d+\.\d", rest[1]) else ""
-                found.append(_Gpu(bus_address(rest[0]), "nvidia", arch, int(index)))
+        found: list[_Gpu] = []
+        for fields in ("index,pci.bus_id,compute_cap", "index,pci.bus_id"):  # drivers before 510 know no compute_cap
+            answer = self.system.run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+            for line in answer.text.splitlines():
+                row = re.match(r"(\d+), *([\da-fA-F:.]+)(?:, *(\d+)\.(\d))?\s*$", line)
+                if row:
+                    arch = f"sm{row[3]}{row[4]}" if row[3] else ""
+                    found.append(_Gpu(bus_address(row[2]), "nvidia", arch, int(row[1])))
+            if found or "not answer" in answer.trouble:
+                break
         if not found and there:
             trouble = answer.trouble or "it lists none"
             self._say("gpus-without-driver", DOUBT, f"{len(there)} NVIDIA GPUs on the bus, but nvidia-smi: {trouble}",
@@ -213,7 +225,7 @@ class _Discovery:
             if (bus and bus in taken) or state == "down":
                 continue
             speed = system.read(f"{folder}/speed")
-            gbps = int(speed) / 1000 if speed.isdigit() and 0 < int(speed) < 1 << 31 else None
+            gbps = int(speed) / 1000 if speed.isdecimal() and 0 < int(speed) < 1 << 31 else None
             self._nic(os.path.basename(folder), gbps, bus, role, "")
 
     def _nic(self, name: str, gbps: float | None, bus: str, role: str, guid: str) -> None:
@@ -233,7 +245,7 @@ class _Discovery:
 
     def _numa(self, bus: str) -> int | None:
         text = self.system.read(f"/sys/bus/pci/devices/{bus}/numa_node") if bus else ""
-        return int(text) if text.isdigit() else None  # -1: not known
+        return int(text) if text.isdecimal() else None  # -1: not known
 
     def _put(self, part: str, bus: str) -> None:
         """Put a device or NIC into its slot, and the slot into the tree."""
@@ -263,13 +275,13 @@ class _Discovery:
         chain = self._chain(folder)
         if len(chain) > 1:
             speeds.append(self.system.read(f"/sys/bus/pci/devices/{chain[-2]}/max_link_speed"))
-        rates = [pcie_gbps(speed, int(lanes)) for speed in speeds if lanes.isdigit()]
+        rates = [pcie_gbps(speed, int(lanes)) for speed in speeds if lanes.isdecimal()]
         return min((rate for rate in rates if rate is not None), default=None)
 
     def _trained(self, part: str, bus: str) -> None:
         folder = f"/sys/bus/pci/devices/{bus}"
         now, most = (self.system.read(f"{folder}/{which}_link_width") for which in ("current", "max"))
-        if now.isdigit() and most.isdigit() and 0 < int(now) < int(most) <= 32:
+        if now.isdecimal() and most.isdecimal() and 0 < int(now) < int(most) <= 32:
             self._say("narrow-slot", DOUBT, f"{part} has {now} of its {most} PCIe lanes",
                       "see that the card sits in a slot of its width, and reseat it")  # fmt: skip
 
@@ -369,7 +381,7 @@ class _Discovery:
     def _facts(self, path: str) -> dict[str, int]:
         """Return the numbers of a file of KFD's: a name and a number a line."""
         rows = (line.split() for line in self.system.read(path).splitlines())
-        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
 
     # Beyond the node
 
@@ -418,7 +430,7 @@ def _numbers(text: str) -> list[int]:
 
 def _last_number(path: str) -> int:
     name = os.path.basename(path)
-    return int(name) if name.isdigit() else -1
+    return int(name) if name.isdecimal() else -1
 
 
 def _gfx(version: int) -> str:

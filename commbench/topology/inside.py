@@ -101,19 +101,31 @@ def _nics(node: NodeClass, say: Say) -> list[Finding | None]:
     idle = [node.nics[place].id for place in node.compute_nics if node.nics[place].id not in sharing]
     return [
         say(
-            *("no-nic", DOUBT, without, "no way from {} to a NIC is known"),
+            "no-nic",
+            DOUBT,
+            without,
+            "no way from {} to a NIC is known",
             "describe the PCIe tree, such as by NCCL_TOPO_DUMP_FILE",
         ),
         say(
-            *("far-nic", DOUBT, far, "the nearest NIC is across NUMA nodes for {}"),
+            "far-nic",
+            DOUBT,
+            far,
+            "the nearest NIC is across NUMA nodes for {}",
             "bind such ranks to a NIC by hand, or move the card",
         ),
         say(
-            *("shared-nic", NOTE, shared, "GPUs share a NIC: {}"),
+            "shared-nic",
+            NOTE,
+            shared,
+            "GPUs share a NIC: {}",
             "their traffic out of the node divides its rate",
         ),
         say(
-            *("idle-nic", NOTE, idle, "no GPU is nearest to {}"),
+            "idle-nic",
+            NOTE,
+            idle,
+            "no GPU is nearest to {}",
             "it may serve storage: say so by `role: storage`",
         ),
     ]
@@ -142,19 +154,31 @@ def _slots(node: NodeClass, say: Say) -> list[Finding | None]:
     below = [f"{gpu} {rate:.4g}" for gpu, rate in rates.items() if rate * _TOLERANCE < usual]
     return [
         say(
-            *("narrow-slot", DOUBT, narrow, "the PCIe slot is slower than the NIC: {}"),
-            "move it to a slot of more lanes, see why the link trained down, or whether its rate counts both directions",
+            "narrow-slot",
+            DOUBT,
+            narrow,
+            "the PCIe slot is slower than the NIC: {}",
+            "move it to a slot of more lanes, or see whether its rate counts both directions",
         ),
         say(
-            *("shared-slot", DOUBT, crowded, "the ports of a card are together faster than its slot: {}"),
+            "shared-slot",
+            DOUBT,
+            crowded,
+            "the ports of a card are together faster than its slot: {}",
             "count on the slot's rate when both are used",
         ),
         say(
-            *("slow-nic", NOTE, slow, "the NIC has less than half of its PCIe slot's rate: {}"),
+            "slow-nic",
+            NOTE,
+            slow,
+            "the NIC has less than half of its PCIe slot's rate: {}",
             "a faster NIC would fit",
         ),
         say(
-            *("unlike-slots", DOUBT, below, f"GPUs with less than the others' {usual:.4g} Gb/s of PCIe: {{}}"),
+            "unlike-slots",
+            DOUBT,
+            below,
+            f"GPUs with less than the others' {usual:.4g} Gb/s of PCIe: {{}}",
             "see why their links trained down",
         ),
     ]
@@ -184,7 +208,10 @@ def _shared_uplinks(node: NodeClass, say: Say) -> Finding | None:
             narrowest[tuple(devices)] = min(rates, default=None)
     found = [f"{' '.join(gpus)}{f' ({rate:.4g} Gb/s)' if rate else ''}" for gpus, rate in narrowest.items()]
     return say(
-        *("shared-uplink", NOTE, found, "GPUs share one PCIe link to their CPU: {}"),
+        "shared-uplink",
+        NOTE,
+        found,
+        "GPUs share one PCIe link to their CPU: {}",
         "what they send to the host, or to far GPUs and NICs, divides its rate",
     )
 
@@ -194,7 +221,9 @@ def _across_sockets(node: NodeClass, say: Say) -> Finding | None:
     told = any(link.kind in FABRIC for link in node.links)
     unless = "" if told else " (no NVLink or xGMI is described)"
     return say(
-        *("across-sockets", DOUBT if told else NOTE, pairs),
+        "across-sockets",
+        DOUBT if told else NOTE,
+        pairs,
         f"pairs of GPUs that meet between NUMA nodes only{unless}: {{}}",
         "keep ranks that talk much on the same side",
     )
@@ -217,11 +246,17 @@ def _fabric(node: NodeClass, say: Say) -> list[Finding | None]:
     between = "other GPUs forward what they send" if forwarded else "they meet over PCIe"
     return [
         say(
-            *("islands", DOUBT, apart, "links join these GPUs only among themselves: {}"),
+            "islands",
+            DOUBT,
+            apart,
+            "links join these GPUs only among themselves: {}",
             "keep a group of ranks within one of them",
         ),
         say(
-            *("partial-mesh", DOUBT, missing, "pairs without a direct link: {}"),
+            "partial-mesh",
+            DOUBT,
+            missing,
+            "pairs without a direct link: {}",
             f"{between}: order rings along the links that there are",
         ),
     ]

@@ -53,7 +53,8 @@ def merge(readings: Iterable[Reading]) -> Reading:
     switches, places = _switches(views)
     blocks: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
     for host, node in nodes.items():
-        blocks[classes[shape(node)].name, *places[host]].append(host)
+        leaves, name = places[host]
+        blocks[classes[shape(node)].name, leaves, name].append(host)
     cluster = Cluster(
         classes=tuple(classes.values()),
         switches=switches,

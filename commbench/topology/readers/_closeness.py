@@ -15,11 +15,13 @@ _KINDS = {"PIX": BRIDGE, "PXB": BRIDGE, "PHB": CPU, "NODE": CPU}
 _BELOW = {"PXB": "PIX", "NODE": "PHB"}
 
 
-def tree(ends: Iterable[str], near: Mapping[tuple[str, str], str], numa: Mapping[str, int], draft: Draft) -> list[str]:
+def tree(
+    ends: Iterable[str], near: Mapping[tuple[str, str], str], numa: Mapping[str, int | str], draft: Draft
+) -> list[str]:
     """Add hubs and PCIe links so that `ends` are as near as said; return pairs for which that cannot be.
 
-    `near` holds the level of pairs, either way round; `numa` the NUMA nodes of those ends of which it is known, whose
-    CPU is then the hub of that number.
+    `near` holds the level of pairs, either way round; `numa` the NUMA nodes of those ends of which it is known, by
+    number, or by any text where only which ends are together is known.
     """
     groups: dict[str, list[str]] = {end: [end] for end in ends}  # the hub or end on top -> the ends below it
     met: dict[tuple[str, str], str] = {}  # where each pair of `near` does meet
@@ -28,7 +30,8 @@ def tree(ends: Iterable[str], near: Mapping[tuple[str, str], str], numa: Mapping
         above: dict[str, list[str]] = {}
         for tops in _joined(groups, claims, level, numa):
             members = [end for top in tops for end in groups[top]]
-            number = next((numa[end] for end in members if end in numa), None)
+            known = (numa.get(end) for end in members)
+            number = next((one for one in known if isinstance(one, int)), None)
             if len(tops) == 1 and (level != "NODE" or _is(tops[0], CPU, draft)):
                 above[tops[0]] = members
                 continue
@@ -61,7 +64,7 @@ def _is(top: str, kind: str, draft: Draft) -> bool:
 
 
 def _joined(
-    groups: Mapping[str, list[str]], pairs: list[tuple[str, str]], level: str, numa: Mapping[str, int]
+    groups: Mapping[str, list[str]], pairs: list[tuple[str, str]], level: str, numa: Mapping[str, int | str]
 ) -> list[list[str]]:
     """Return the tops that belong together at a level, in the order of `groups`."""
     top_of = {end: top for top, members in groups.items() for end in members}
@@ -75,7 +78,7 @@ def _joined(
     for a, b in pairs:
         root[find(top_of[b])] = find(top_of[a])
     if level == "NODE":
-        first: dict[int, str] = {}
+        first: dict[int | str, str] = {}
         for end, number in numa.items():
             if end in top_of:
                 root[find(top_of[end])] = find(first.setdefault(number, top_of[end]))

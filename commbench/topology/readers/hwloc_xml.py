@@ -26,6 +26,7 @@ from commbench.topology.node import (
     Nic,
 )
 from commbench.topology.pci import Slot, hang
+from commbench.topology.rates import socket_gbps
 from commbench.topology.readers._xml import Element, parse
 from commbench.topology.reading import Reading, TopologyError
 
@@ -92,7 +93,7 @@ class _Machine:
             self.draft.cores(_nodes(core) for core in cores)
         if not self.draft.devices:
             raise TopologyError(self.source, root.line, "there is neither a GPU nor a core in this XML")
-        self.draft.join_cpus()
+        self.draft.join_cpus(_sockets(objects) if gpus else None)
         self._distances(root)
         self._say_of_gpus(by_driver)
         for bus, times in self.seen.items():
@@ -212,7 +213,7 @@ class _Machine:
             names = " ".join(one.text for one in matrix.named("indexes")).split()
             prefix = "" if matrix.tag == "distances2hetero" else f"{matrix.get('type')}:"
             values = " ".join(one.text for one in matrix.named("u64values")).split()
-            if len(values) != len(names) ** 2 or not all(value.isdigit() and len(value) < 10 for value in values):
+            if len(values) != len(names) ** 2 or not all(value.isdecimal() and len(value) < 10 for value in values):
                 self._say("bad-matrix", DOUBT, [matrix.line], f"{matrix.get('name')} has {len(values)} values "
                           f"for {len(names)} ends", "it is left out: write the XML anew")  # fmt: skip
                 continue
@@ -243,6 +244,16 @@ def _objects(root: Element) -> list[tuple[Element, Element | None]]:
         found.append((element, parent))
         stack += [(child, element) for child in reversed(element.named("object"))]
     return found
+
+
+def _sockets(objects: list[tuple[Element, Element | None]]) -> float | None:
+    """Return the default between CPUs of this make."""
+    for element, _ in objects:
+        facts = {info.get("name"): info for info in element.named("info")}
+        if "CPUVendor" in facts and {"CPUFamilyNumber", "CPUModelNumber"} <= facts.keys():
+            family, model = facts["CPUFamilyNumber"].number("value"), facts["CPUModelNumber"].number("value")
+            return socket_gbps("x86_64", facts["CPUVendor"].get("value"), family, model)
+    return None
 
 
 def _is_pci(element: Element) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from commbench.results.findings import DOUBT, NOTE, Finding, finding
 from commbench.topology.draft import Draft, TooManyParts, bus_address, one_node
@@ -41,8 +41,7 @@ _SHARP = 90  # NVSwitches of Hopper and later add up what GPUs send (NVLink SHAR
 
 def recognise(text: str) -> float:
     """Return how surely `text` has this format: 0 to 1."""
-    found = re.search(r"<(system|graphs)\b[^<>]*\bversion=", text)
-    return 1.0 if found and not text[: found.start()].replace("<!--", "").count("<topology") else 0.0
+    return 1.0 if re.search(r"<(system|graphs)\b[^<>]*\bversion=", text) else 0.0
 
 
 def read(text: str, source: str) -> Reading:
@@ -69,12 +68,12 @@ def read(text: str, source: str) -> Reading:
         return readings[0]
     from commbench.topology.merge import merge
 
-    together = merge(readings)
-    told = finding(
-        *("several-hosts", NOTE, source, [root.line], f"{len(readings)} hosts are in this file"),
-        "their GPUs share an NVLink domain: name it as `domain` of the nodes' block",
-    )
-    return Reading(together.clusters, (*together.findings, told))
+    # NCCL puts hosts together where NVLink joins them.
+    (cluster,) = merge(readings).clusters
+    cluster = replace(cluster, blocks=tuple(replace(block, domain="nvlink") for block in cluster.blocks))
+    value = f"{len(readings)} hosts are in this file"
+    told = finding("several-hosts", NOTE, source, [root.line], value, "they are taken for one NVLink domain")
+    return Reading((cluster,), (*(one for reading in readings for one in reading.findings), told))
 
 
 @dataclass
@@ -101,7 +100,7 @@ class _Host:
         self._fabric()
         self._pcilinks()
         rates = {socket_gbps(cpu.get("arch"), cpu.get("vendor"), *_model(cpu)) for cpu in cpus}
-        self.draft.join_cpus(rates.pop() if len(rates) == 1 else None, DEFAULT)
+        self.draft.join_cpus(rates.pop() if len(rates) == 1 else None)
         if not self.draft.devices:
             raise TopologyError(self.source, self.root.line, "there is no GPU in this topology")
         if not self.named:

@@ -90,7 +90,7 @@ def _matrix(text: str, source: str) -> _Matrix:
                 matrix.strange.append(number)
         if rest and first.startswith("GPU"):
             matrix.cpus[first] = rest[0]
-            if len(rest) > 1 and rest[1].isdigit() and len(rest[1]) < 6:
+            if len(rest) > 1 and rest[1].isdecimal() and len(rest[1]) < 6:
                 matrix.numa[first] = int(rest[1])
     if matrix is None or not any(row.startswith("GPU") for row in matrix.rows):
         raise TopologyError(
@@ -168,12 +168,9 @@ def _host(matrix: _Matrix, names: Mapping[str, str], draft: Draft, source: str) 
     """Add the PCIe tree, as far as the matrix shows it: not for GPUs that are known by NVLink alone."""
     pairs, _ = _pairs(matrix)
     near = {(names[a], names[b]): cell for (a, b), cell in pairs.items() if cell in _TOKENS}
-    numa = {names[gpu]: number for gpu, number in matrix.numa.items()}
-    if not numa:  # the same CPUs are the same NUMA node, whichever it is
-        for gpu, cpus in matrix.cpus.items():
-            same = next((one for one, other in matrix.cpus.items() if other == cpus and one != gpu), None)
-            if same and (names[same], names[gpu]) not in near and (names[gpu], names[same]) not in near:
-                near[names[same], names[gpu]] = "NODE"
+    # GPUs near to the same CPUs are together, whichever NUMA node that is.
+    known: Mapping[str, int | str] = matrix.numa or matrix.cpus
+    numa = {names[gpu]: on for gpu, on in known.items()}
     ends = [end for end in names.values() if end in numa or any(end in pair for pair in near)]
     against = tree(ends, near, numa, draft)
     if not against:

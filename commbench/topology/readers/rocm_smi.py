@@ -59,7 +59,7 @@ def read(text: str, source: str) -> Reading:
                     draft.link(names[a], names[b], XGMI)
             elif kind == "PCIE" and far == "2" and not tables.numa:
                 near[names[a], names[b]] = "PHB"  # GPU, CPU, GPU
-            elif kind == "PCIE" and far.isdigit() and int(far) > 2:
+            elif kind == "PCIE" and far.isdecimal() and int(far) > 2:
                 near[names[a], names[b]] = "SYS"
         numa = {names[gpu]: number for gpu, number in tables.numa.items()}
         known = [name for name in names.values() if name in numa or any(name in pair for pair in near)]
