@@ -57,6 +57,7 @@ def levels(rows: Frame) -> list[Level]:
         if shares.empty:
             continue
         several = len(shares) > 1
+        scale = (those["of_baseline"] / those["of_reference"]).median()  # predictions are of the row held against
         found.append(
             Level(
                 factor=str(factor),
@@ -64,13 +65,13 @@ def levels(rows: Frame) -> list[Level]:
                 share=float(shares.median()),
                 low=_known(shares.min() if several else those["of_baseline_low"].iloc[0]),
                 high=_known(shares.max() if several else those["of_baseline_high"].iloc[0]),
-                predicted_low=_known(those["predicted_low"].median()),
-                predicted_high=_known(those["predicted_high"].median()),
+                predicted_low=_known(those["predicted_low"].median() * scale),
+                predicted_high=_known(those["predicted_high"].median() * scale),
                 rate=float(those["algbw"].median()),
                 of_ceiling=_known(those["of_ceiling"].median()),
                 of_peak=_known(those["of_peak"].median()),
                 row=int(those.index[0]),
-                below_prediction=bool((those["of_baseline_high"] * (1 + MARGIN) < those["predicted_low"]).all()),
+                below_prediction=bool((those["of_reference_high"] * (1 + MARGIN) < those["predicted_low"]).all()),
             )
         )
     return found

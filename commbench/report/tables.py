@@ -109,6 +109,7 @@ def kernel_table(content: Content) -> Table:
         measured = [one[name] for name in ("algbw", "of_baseline", "of_baseline_low", "of_baseline_high")]
         free = one["factor"] not in (BASELINE, CEILING)  # of those two there is nothing to predict
         ends = [one[name] for name in ("predicted_low", "predicted_high")] if free else []
+        against = "" if one["against"] == BASELINE else f" of {one['against']}"
         parts = [one[name] for name in ("of_ceiling", "of_peak", "of_others")]
         others = _share(parts[-1])
         if one["slow"] is True:
@@ -117,7 +118,7 @@ def kernel_table(content: Content) -> Table:
             [
                 *(Cell(one["side"]), Cell(one["kernel"]), Cell(one["dtype"]), Cell(one["device"])),
                 *(Cell(one["factor"]), Cell(one["level"]), _rate(measured[0], one["status"], int(row))),
-                *(*map(_share, measured[1:]), _predicted(ends), *map(_share, parts[:-1]), others),
+                *(*map(_share, measured[1:]), _predicted(ends, against), *map(_share, parts[:-1]), others),
             ]
         )
     header = ["side", "kernel", "dtype", "device", "factor", "level", "GB/s", "of baseline", "low", "high", "predicted"]
@@ -128,9 +129,9 @@ def _rate(value: Any, status: str, row: int) -> Cell:
     return Cell(status, None, row) if value is None or value != value else Cell(f"{value:.2f}", float(value), row)
 
 
-def _predicted(ends: list[Any]) -> Cell:
+def _predicted(ends: list[Any], against: str) -> Cell:
     known = [end for end in ends if end == end and end is not None]
-    return Cell(bracket(*known), known[0]) if known else Cell("-" if ends else "")
+    return Cell(bracket(*known) + against, known[0]) if known else Cell("-" if ends else "")
 
 
 def _share(value: Any) -> Cell:

@@ -16,25 +16,24 @@ from typing import Any
 from commbench.errors import ResultsError
 from commbench.results.journal import read_manifest, read_records, read_visits
 from commbench.results.record import Record
+from commbench.results.slow import FALSE_ALARMS, Block
+from commbench.results.slow import slow as slow_devices
 from commbench.results.stats import median, median_interval
 from commbench.results.status import OK
 
 KERNELS = "kernels"  # the `collective` of their records
 BASELINE, CEILING = "baseline", "ceiling"  # the factors of the rows that others are shares of
-_SLOW = 1.05  # by so much a device must surely be slower than the others' median to be named
+
+Rates = Mapping[tuple[int, int], float]  # GB/s by session and round: what was visited in one round stands side by side
 
 
 @dataclass(frozen=True)
 class Share:
-    """A ratio of two bandwidths: the median over the rounds that have both, and its interval (from five on)."""
+    """A ratio of two bandwidths: the median over rounds of a session that have both, its interval (from five on)."""
 
     ratio: float
     low: float | None
     high: float | None
-
-    def surely_below(self, limit: float) -> bool:
-        """Whether all of the interval is."""
-        return self.high is not None and self.high < limit
 
 
 @dataclass(frozen=True)
@@ -46,29 +45,28 @@ class Result:
     kernel: str  # with its variant
     factor: str
     level: str
-    predicted_low: float | None  # as shares of the baseline's bandwidth
+    against: str  # the row that it differs from in one thing: "baseline", or a factor and level
+    predicted_low: float | None  # as shares of that row's bandwidth
     predicted_high: float | None
+    traffic: Mapping[str, float]  # predicted: `sectors` and `lines`, of a launch and `_per_request`
     record: Record
+    of_reference: Share | None  # of the row `against`
     of_baseline: Share | None
     of_ceiling: Share | None
     of_peak: float | None  # of the data sheet's
     of_others: Share | None  # of baselines, where there are several ranks: of the other ranks' median
-
-    @property
-    def slow(self) -> bool:
-        """Whether the device is surely slower than the others."""
-        return self.of_others is not None and self.of_others.surely_below(1 / _SLOW)
+    slow: bool  # of baselines: whether the device is surely slower than the others, over all of them
 
     @property
     def beside(self) -> dict[str, Any]:
         """What kernels have beside the fields of a record, flat."""
         about: dict[str, Any] = {"kernel": self.kernel, "rank": self.rank, "factor": self.factor, "level": self.level}
-        about |= {"predicted_low": self.predicted_low, "predicted_high": self.predicted_high}
-        for name in ("of_baseline", "of_ceiling", "of_others"):
+        about |= {"against": self.against, "predicted_low": self.predicted_low, "predicted_high": self.predicted_high}
+        for name in ("of_reference", "of_baseline", "of_ceiling", "of_others"):
             share: Share | None = getattr(self, name)
             about |= {name: share and share.ratio, f"{name}_low": share and share.low}
             about[f"{name}_high"] = share and share.high
-        return {**about, "of_peak": self.of_peak}
+        return {**about, "of_peak": self.of_peak, "slow": self.slow, **self.traffic}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record with what kernels have beside, flat."""
@@ -105,11 +103,12 @@ def results(
     """
     ranks = len(peaks)
     rates = [_rates(cell["size"], visits[index]) for index, cell in enumerate(cells)]
-    place = {
-        (cell["study"], cell["level"]["factor"], index % ranks): index
-        for index, cell in enumerate(cells)
-        if cell["level"]["factor"] in (BASELINE, CEILING)
-    }
+    place = {(cell["study"], _name(cell["level"]), index % ranks): index for index, cell in enumerate(cells)}
+    baselines: list[dict[Block, float]] = [{} for _ in peaks]
+    for index, cell in enumerate(cells):
+        if cell["level"]["factor"] == BASELINE:
+            baselines[index % ranks] |= {(cell["study"], *when): rate for when, rate in rates[index].items()}
+    slow_ranks = {one.rank for one in slow_devices(baselines)}
     found = []
     for index, (cell, record) in enumerate(zip(cells, records, strict=True)):
         study, level, rank = cell["study"], cell["level"], index % ranks
@@ -117,28 +116,37 @@ def results(
         others = None
         if right and level["factor"] == BASELINE and ranks > 1:
             others = _of_others(rank, rates[index - rank : index - rank + ranks])
-        peak, rate = peaks[rank], record.algbw
+        peak, rate, against = peaks[rank], record.algbw, level.get("against", BASELINE)
+        of, base, top = (rates[place[study, name, rank]] for name in (against, BASELINE, CEILING))
         found.append(
             Result(
                 *(study, rank, f"{cell['kernel']} {cell['variant']}".rstrip(), level["factor"], level["level"]),
-                *(level["predicted_low"], level["predicted_high"], record),
-                _share(rates[index], rates[place[study, BASELINE, rank]]) if right else None,
-                _share(rates[index], rates[place[study, CEILING, rank]]) if right else None,
-                rate / peak if rate and peak else None,
-                others,
+                *(against, level["predicted_low"], level["predicted_high"], cell.get("traffic", {}), record),
+                of_reference=_share(rates[index], of) if right else None,
+                of_baseline=_share(rates[index], base) if right else None,
+                of_ceiling=_share(rates[index], top) if right else None,
+                of_peak=rate / peak if rate and peak else None,
+                of_others=others,
+                slow=level["factor"] == BASELINE and rank in slow_ranks,
             )
         )
     return found
 
 
 def slow(found: Sequence[Result], names: Sequence[str]) -> list[str]:
-    """Say which devices are surely slower than the others in some kernel's baseline; `names`: of each rank's device."""
-    return [
-        f"{names[one.rank]} is slow: {one.kernel} {one.record.dtype} at {share.ratio:.2f} of the others' median "
-        f"({share.low:.2f} to {share.high:.2f})"
-        for one in found
-        if one.slow and (share := one.of_others) is not None
-    ]
+    """Say which devices are surely slower than the others, over all baselines; `names`: of each rank's device."""
+    said = []
+    for rank in sorted({one.rank for one in found if one.slow}):
+        shares = [
+            f"{one.kernel} {one.record.dtype} at {one.of_others.ratio:.2f}"
+            for one in found
+            if one.rank == rank and one.slow and one.of_others is not None
+        ]
+        said.append(
+            f"{names[rank]} is slow: {', '.join(shares)} of the others' median; equal devices lead to such a line in "
+            f"{FALSE_ALARMS:.0%} of runs at most"
+        )
+    return said
 
 
 def device_names(devices: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -146,22 +154,28 @@ def device_names(devices: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"rank {rank} ({about['identity']})" for rank, about in enumerate(devices)]
 
 
-def _rates(size: int, visits: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+def _name(level: Mapping[str, Any]) -> str:
+    return f"{level['factor']} {level['level']}".rstrip()
+
+
+def _rates(size: int, visits: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float]:
     """Return the bandwidth of a cell in each round, in GB/s."""
-    return {visit["round"]: size / visit["median_us"] / 1e3 for visit in visits if visit["status"] == OK}
+    return {
+        (visit["session"], visit["round"]): size / visit["median_us"] / 1e3 for visit in visits if visit["status"] == OK
+    }
 
 
-def _share(mine: Mapping[int, float], other: Mapping[int, float]) -> Share | None:
-    ratios = [mine[number] / other[number] for number in mine.keys() & other.keys()]
+def _share(mine: Rates, other: Rates) -> Share | None:
+    ratios = [mine[when] / other[when] for when in mine.keys() & other.keys()]
     if not ratios:
         return None
     low, high = median_interval(ratios) or (None, None)
     return Share(median(ratios), low, high)
 
 
-def _of_others(rank: int, rates: Sequence[Mapping[int, float]]) -> Share | None:
+def _of_others(rank: int, rates: Sequence[Rates]) -> Share | None:
     """Return a rank's share of the other ranks' median, by rounds that all have."""
-    peers: dict[int, float] = {}
-    for number in set.intersection(*(set(one) for one in rates)):
-        peers[number] = median([one[number] for other, one in enumerate(rates) if other != rank])
+    peers: dict[tuple[int, int], float] = {}
+    for when in set.intersection(*(set(one) for one in rates)):
+        peers[when] = median([one[when] for other, one in enumerate(rates) if other != rank])
     return _share(rates[rank], peers)
