@@ -5,10 +5,10 @@ A schedule is a function of the group alone, in `commbench/model/schedules/NAME.
     COLLECTIVES = ("allreduce", "allgather")
     def schedule(collective, group, channel=0): ...
 
-which returns a Schedule, or raises NotApplicable with the reason. A channel carries an equal part of the `size` that
-nccl-tests counts (the larger of what a rank sends and receives). That part is `Schedule.blocks` equal blocks, so that a
-schedule holds for every size. Endpoints 0 to n-1 are the ranks of the group; n + d is the switch of its domain d, and
-n + domains the network's, where those add up. The root of rooted collectives is rank 0.
+which returns a Schedule, or raises NotApplicable with the reason; `make` calls it by name. A channel carries an equal
+part of the `size` that nccl-tests counts (the larger of what a rank sends and receives). That part is `Schedule.blocks`
+equal blocks, so that a schedule holds for every size. Endpoints 0 to n-1 are the ranks of the group; n + d is the
+switch of its domain d, and n + domains the network's, where those add up. The root of rooted collectives is rank 0.
 
 Which block is whose, where n ranks have a share each (all-gather, reduce-scatter): `blocks` is a multiple of n, and the
 blocks of rank r are the r-th n-th of them. In an all-to-all block s * n + d is what rank s has for rank d, and
@@ -17,6 +17,7 @@ blocks of rank r are the r-th n-th of them. In an all-to-all block s * n + d is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,6 +99,66 @@ class Schedule:
     blocks: int  # that `size` is cut into
     steps: tuple[Step, ...]
     pipelined: bool = False
+
+
+def names() -> list[str]:
+    """Return the algorithms that there are schedules of, by their canonical names."""
+    files = (entry.name for entry in os.scandir(os.path.join(os.path.dirname(__file__), "schedules")))
+    return sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_"))
+
+
+def make(name: str, collective: str, group: Group, channel: int = 0) -> Schedule:
+    """Return the schedule of an algorithm, called by its canonical name, for one channel.
+
+    Raises NotApplicable with the reason where there is none. What holds for all algorithms is looked at here, so that a
+    schedule may rely on it: two ranks or more, and one vendor unless the file says `SPANS_VENDORS = True`.
+    """
+    from importlib import import_module
+
+    if name not in names():
+        raise NotApplicable(f"the model has no schedule of {name}; it has {', '.join(names())}")
+    module = import_module(f"commbench.model.schedules.{name}")
+    if collective not in module.COLLECTIVES:
+        raise NotApplicable(f"{name} has no {collective}: it has {', '.join(module.COLLECTIVES)}")
+    if group.n < 2:
+        raise NotApplicable(f"{name} takes two ranks, there is {group.n}")
+    if group.vendors > 1 and not getattr(module, "SPANS_VENDORS", False):
+        raise NotApplicable(f"{name} is of one communicator, and no NCCL or RCCL communicator spans vendors")
+    made: Schedule = module.schedule(collective, group, channel)
+    return made
+
+
+def places(group: Group, channel: int = 0) -> Ints:
+    """Return the ranks of each domain in the order of the channel, (domains, ranks each): a column is a place.
+
+    Raises NotApplicable where domains are of unequal size: their places have no partners.
+    """
+    import numpy as np
+
+    sizes = np.bincount(group.domain)
+    if sizes.min() != sizes.max():
+        raise NotApplicable(f"domains of {sizes.min()} to {sizes.max()} ranks: all must have equally many")
+    order = group.orders[channel]
+    return order[np.argsort(group.domain[order], kind="stable")].reshape(group.domains, -1)
+
+
+def whole(source: Ints, target: Ints, blocks: int = 1, reduce: bool = False) -> Step:
+    """Return a step whose transfers carry all blocks."""
+    import numpy as np
+
+    return listed(source, target, np.broadcast_to(np.arange(blocks), (len(source), blocks)), reduce)
+
+
+def listed(source: Ints, target: Ints, blocks: Ints, reduce: bool = False) -> Step:
+    """Return a step whose transfers carry equally many blocks: `blocks` has the shape (transfers, blocks each)."""
+    import numpy as np
+
+    transfers, each = blocks.shape
+
+    def moved(repetition: int) -> tuple[Ints, Ints]:
+        return np.repeat(np.arange(transfers), each), blocks.ravel()
+
+    return Step(source, target, np.full(transfers, each), moved, reduce)
 
 
 def ranges(

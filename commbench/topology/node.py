@@ -15,6 +15,7 @@ from functools import cached_property
 MEASURED, DISCOVERED, DECLARED, DEFAULT = "measured", "discovered", "declared", "default"
 SOURCES = (MEASURED, DISCOVERED, DECLARED, DEFAULT)
 
+BYTES = 1.25e8  # a second, of one Gb/s
 NVLINK, XGMI, PCIE, C2C, SOCKET, MEMORY = "nvlink", "xgmi", "pcie", "c2c", "socket", "memory"
 LINKS = (NVLINK, XGMI, PCIE, C2C, SOCKET, MEMORY)
 FABRIC = (NVLINK, XGMI)  # links that are for devices only

@@ -76,4 +76,4 @@ def prove(collective: str, group: Group, schedule: Schedule) -> None:
                     replaced.add(there)
                     held[there] = before[source, what]
     for there, contributions in goal(collective, n, schedule.blocks).items():
-        assert held.get(there) == contributions, f"{there} ends with {held.get(there):b}, not {contributions:b}"
+        assert held.get(there, 0) == contributions, f"{there} ends with {held.get(there, 0):b}, not {contributions:b}"
