@@ -13,7 +13,7 @@ from commbench.topology.shipped import find, shipped
 
 pytest.importorskip("matplotlib")
 
-from commbench.topology.picture import save  # noqa: E402
+from commbench.topology.picture import save
 
 
 def drawn(cluster: Cluster, folder: Path) -> str:

@@ -48,7 +48,7 @@ def test_the_h100_has_eight_rails_at_full_bisection() -> None:
 def test_two_vendors_share_a_fabric() -> None:
     it = cluster("a100-mi250x")
     assert (it.nodes, it.devices) == (32, 256)
-    a100, mi250x = it.classes
+    a100, _ = it.classes
     assert {device.vendor for device in a100.devices} == {"nvidia"}
     assert [link.gbps for link in a100.links if link.kind == "nvlink"] == [2400] * 8
     assert len(it.arrays.leaf) == 32

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
 from commbench.topology.cluster import Cluster
 from commbench.topology.node import Device, Hub, Link, NodeClass
 from commbench.topology.reading import read, read_text
-from commbench.topology.shape import Figures, Shape
 from commbench.topology.shipped import find
-from commbench.topology.show import MOST_LINES, text, way
+from commbench.topology.show import MOST_LINES, text
 
 
 def test_a_small_cluster_is_shown_whole() -> None:
@@ -22,9 +21,9 @@ def test_a_small_cluster_is_shown_whole() -> None:
         "class two-core: 2 devices (cpu)\n"
         "  2 x memory device - bus  204.8 Gb/s, 0.1 us, default\n"
         "             core0      core1\n"
-        "  core0          -  MEM 204.8\n"
-        "  core1  MEM 204.8          -\n"
-        "  Gb/s of the narrowest link on the way; MEM: memory"
+        "  core0          -  PHB 204.8\n"
+        "  core1  PHB 204.8          -\n"
+        "  Gb/s of the narrowest link on the way; PHB: one CPU, or memory"
     )
 
 
@@ -49,7 +48,7 @@ def test_a_large_cluster_is_folded() -> None:
     lines += [f'- {{switch: {leaf}, nodes: "n{leaf[4:]}-[01-32]"}}' for leaf in leaves]
     shown = text(read_text("\n".join(lines), "f").cluster)
     assert "  leaf[000-399]\n" in shown
-    assert "n[000-399]-[01-32]: 12,800 nodes, 32 each" in shown
+    assert ": 12,800 nodes, 32 each" in shown
     assert len(shown.splitlines()) < MOST_LINES
 
 
@@ -61,15 +60,22 @@ def test_many_that_differ_are_cut_with_their_number() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("pair", "word"),
-    [(("gpu0", "gpu1"), "PIX"), (("gpu0", "gpu2"), "PHB"), (("gpu0", "gpu7"), "SYS")],
-)
-def test_ways_over_pcie_have_the_words_of_nvidia_smi(pair: tuple[str, str], word: str) -> None:
-    node = Shape(8, pcie=Figures(), sockets=2, bridges=4).node_class("n")
-    hops = node.route(*pair)
-    assert hops is not None
-    assert way(node, hops) == word
+def test_the_matrix_has_the_words_of_nvidia_smi_and_the_narrowest_rate() -> None:
+    lines = text(read(find("l40s-pcie")).cluster).splitlines()
+    row = next(line for line in lines if line.startswith("  gpu0"))
+    assert re.split(r" {2,}", row.strip()) == [
+        *("gpu0", "-", "PIX 256", "PHB 256", "PHB 256", "SYS 176", "SYS 176", "SYS 176", "SYS 176", "nic0"),
+    ]
+    assert (
+        "  Gb/s of the narrowest link on the way; PIX: one PCIe switch, PHB: one CPU, or memory, SYS: several sockets"
+        in lines
+    )
+
+
+def test_what_is_narrow_in_a_node_is_said() -> None:
+    shown = text(read(find("l40s-pcie")).cluster)
+    assert "  - GPUs share a NIC: nic0: gpu0 gpu1, nic1: gpu2 gpu3" in shown
+    assert "\n  - " not in text(read(find("h100-nvlink")).cluster)
 
 
 def test_devices_that_do_not_meet_are_shown_so() -> None:
