@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -45,14 +45,14 @@ class Contest:
     dtype: str
     function: str
     streaming: bool
-    instructions: tuple[str, ...]  # each must be there on vector registers
+    instructions: tuple[str, ...]  # each must be in a loop, packed
 
 
 CONTESTS = (
     Contest("copy", "copy", "float64", "copy_plain", False, ("vmovup[sd]",)),
     Contest("copy, streaming", "copy", "float64", "copy_streaming", True, ("vmovntp[sd]",)),
-    Contest("triad", "triad", "float64", "triad_plain", False, ("vfmadd",)),
-    Contest("triad, streaming", "triad", "float64", "triad_streaming", True, ("vfmadd", "vmovntp[sd]")),
+    Contest("triad", "triad", "float64", "triad_plain", False, (r"vfmadd\d+p[sd]",)),
+    Contest("triad, streaming", "triad", "float64", "triad_streaming", True, (r"vfmadd\d+p[sd]", "vmovntp[sd]")),
     Contest("AdamW", "weight_update", "float16", "adamw_plain", False, ("vsqrtps", "vdivps", "vcvtph2ps")),
     Contest("AdamW, streaming", "weight_update", "float16", "adamw_streaming", True, ("vsqrtps", "vmovntdq")),
 )
@@ -73,15 +73,35 @@ def build(folder: str) -> Path:
         ["objdump", "-d", "--no-show-raw-insn", str(library)], capture_output=True, text=True, check=True
     )
     for contest in CONTESTS:
-        body = disassembly(listing.stdout, contest.function)
-        for name in contest.instructions:
-            if not re.search(rf"\b{name}\S*\s.*%[xyz]mm.*|\b{name}\S*\s.*%[yz]mm", body):
-                raise SystemExit(f"kernels: {contest.function} has no {name} on vector registers: it is no peer")
-        if not re.search(r"%[yz]mm", body):
-            raise SystemExit(f"kernels: {contest.function} uses no wide vector register: it is no peer")
-        if "memcpy" in body:
-            raise SystemExit(f"kernels: {contest.function} became a memcpy: it is no loop any more")
+        if complaint := scalar(disassembly(listing.stdout, contest.function), contest.instructions):
+            raise SystemExit(f"kernels: {contest.function} {complaint}: it is no peer")
     return library
+
+
+def scalar(body: str, wanted: Sequence[str]) -> str:
+    """Return why a function is not vectorised as it should be, or nothing.
+
+    All instructions `wanted`, packed ones (vsqrtps; vsqrtss is scalar), are to be in one loop, on vector registers.
+    """
+    if "memcpy" in body:
+        return "became a memcpy and is no loop any more"
+    patterns = [re.compile(rf"\b(?:{name})\s.*%[xyz]mm") for name in wanted]
+    if any(all(pattern.search(loop) for pattern in patterns) for loop in loops(body)):
+        return ""
+    return f"has no loop with {' and '.join(wanted)} on vector registers"
+
+
+def loops(body: str) -> list[str]:
+    """Return the innermost loops of a disassembly: the lines from an address to a jump back to it."""
+    found = ((re.match(r"\s*([0-9a-f]+):\s", line), line) for line in body.splitlines())
+    lines = [(int(address[1], 16), line) for address, line in found if address]
+    spans = []
+    for at, line in lines:
+        jump = re.search(r"\bj\w+\s+([0-9a-f]+)\b", line)
+        if jump and int(jump[1], 16) < at:
+            spans.append((int(jump[1], 16), at))
+    inner = [one for one in spans if not any(one != two and one[0] <= two[0] and two[1] <= one[1] for two in spans)]
+    return ["\n".join(line for at, line in lines if begin <= at <= end) for begin, end in inner]
 
 
 def disassembly(listing: str, function: str) -> str:
@@ -110,7 +130,7 @@ def peer(
 
 def contend(contest: Contest, library: ctypes.CDLL, size: int | None, pairs: int) -> dict[str, Any]:
     """Return the seconds of both sides, pair by pair."""
-    from commbench.kernels._numba_cpu import Backend, last_level_cache
+    from commbench.kernels._numba_cpu import Backend
     from commbench.kernels._pattern import Access, Problem
     from commbench.kernels._verify import Check
 
@@ -118,7 +138,7 @@ def contend(contest: Contest, library: ctypes.CDLL, size: int | None, pairs: int
     pattern = import_module(f"commbench.kernels.{contest.kernel}").PATTERNS[0].of(contest.dtype)
     width = sum(stream.itemsize for stream in pattern.streams)
     access = Access(hint="streaming" if contest.streaming else "")
-    problem = Problem(pattern, access, (size or 4 * last_level_cache()) // width)
+    problem = Problem(pattern, access, (size or 4 * backend.facts.cache) // width)
     arenas = {name: backend.allocate(nbytes) for name, nbytes in problem.arenas.items()}
     sides = {"numba": backend.prepare(problem, arenas), "C": peer(library, contest, problem, arenas, backend.threads)}
     check = Check(problem)

@@ -15,6 +15,7 @@ from typing import NoReturn
 from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError
 from commbench.measure.streams import Patient
 from commbench.results.collect import collect
+from commbench.results.kernels import KERNELS
 from commbench.results.reading import Reading
 from commbench.results.record import Record
 
@@ -101,6 +102,8 @@ def print_table(readings: Sequence[Reading], out: Patient) -> None:
 
 def _shared(record: Record) -> str:
     where = f"{_or(record.nranks)} ranks on {_or(record.nnodes)} nodes"
+    if record.collective == KERNELS:
+        where = "each rank alone on its device"
     return f"{record.collective}, {record.library} (backend {record.backend}), {where}, method {record.method}"
 
 
@@ -117,6 +120,8 @@ def _line(record: Record) -> str:
 
     ran = record.observed_algorithm
     algorithm = record.algorithm if ran in (None, record.algorithm) else f"{record.algorithm}>{ran}"
+    if record.collective == KERNELS:
+        algorithm = f"{algorithm}, {record.group}"
     place = None if record.inplace is None else "in" if record.inplace else "out"
     text = (
         f"{record.size:12d}  {cell(record.count, 12)}  {record.dtype:>9}  {cell(record.redop, 6)}"

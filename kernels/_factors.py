@@ -1,16 +1,17 @@
-"""The factors: what is changed against the baseline, one at a time, and what the traffic says that it will cost."""
+"""The factors: what is changed, one thing at a time, against which row, and what the traffic says that it will cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from commbench.errors import unknown_name
-from commbench.kernels._pattern import Access, Pattern, Problem
-from commbench.kernels._traffic import Memory, traffic
+from commbench.kernels._pattern import Access, Pattern, Problem, Stream
+from commbench.kernels._traffic import Memory, Traffic, traffic
+from commbench.results.kernels import BASELINE
 
-BASELINE, CEILING = "baseline", "ceiling"
-_SAMPLE = 98304  # elements that traffic is predicted from; a multiple of every stride, vector and request
+SAMPLE = 98304  # elements that traffic is predicted from; a multiple of every stride, vector and request
 
 Levels = list[tuple[str, Access]]
 
@@ -37,19 +38,25 @@ def _misalignment(pattern: Pattern, base: Access) -> Levels:
     return [*one, ("1 vector", replace(base, offset=base.vector))] if base.vector > 1 else one
 
 
+def _one_by_one(base: Access) -> Access:
+    """Return how elements that lie apart are moved: none with its neighbours, and no whole line past a cache."""
+    return replace(base, vector=1, hint="")
+
+
 def _stride(pattern: Pattern, base: Access) -> Levels:
-    return [(f"{stride}", replace(base, vector=1, stride=stride)) for stride in (2, 4, 8, 16, 32)]
+    return [(f"{stride}", replace(_one_by_one(base), stride=stride)) for stride in (2, 4, 8, 16, 32)]
 
 
 def _layout(pattern: Pattern, base: Access) -> Levels:
-    return [(name, replace(base, vector=1, layout=name)) for name in ("aos", "whole")] * (len(pattern.streams) > 1)
+    apart = _one_by_one(base)
+    return [(name, replace(apart, layout=name)) for name in ("aos", "whole")] * (len(pattern.streams) > 1)
 
 
 def _gather(pattern: Pattern, base: Access) -> Levels:
     kinds = ["sorted", "random"]
     if any(stream.reads and not stream.writes for stream in pattern.streams):
         kinds.append("duplicate")
-    return [(kind, replace(base, vector=1, index=kind)) for kind in kinds]
+    return [(kind, replace(_one_by_one(base), index=kind)) for kind in kinds]
 
 
 def _tensors(pattern: Pattern, base: Access) -> Levels:
@@ -61,11 +68,9 @@ def _occupancy(pattern: Pattern, base: Access) -> Levels:
 
 
 def _blocks(pattern: Pattern, base: Access) -> Levels:
-    return [(f"{blocks}", replace(base, blocks=blocks)) for blocks in (320, 2240)]  # PyTorch's multi-tensor launches
-
-
-def _loop(pattern: Pattern, base: Access) -> Levels:
-    return [("grid-stride", replace(base, blocks=2048))]
+    # The most blocks of one of PyTorch's multi-tensor launches: with 4 KB of kernel arguments, and with 32 KB (from
+    # CUDA 12.1 on; ATen/native/cuda/MultiTensorApply.cuh). Of 320 some of an H100's 132 multiprocessors have three.
+    return [(f"{blocks}", replace(base, blocks=blocks)) for blocks in (320, 2240)]
 
 
 def _elements(pattern: Pattern, base: Access) -> Levels:
@@ -105,10 +110,9 @@ FACTORS = {
         ),
         Factor("tensors", "a launch for each tensor of a transformer", _tensors),
         Factor("occupancy", "so many blocks at a time on a multiprocessor", _occupancy),
-        Factor("blocks", "a launch of so few blocks", _blocks),
+        Factor("blocks", "a grid-stride loop of so few blocks, instead of one pass", _blocks),
         Factor("elements", "vectors that a thread takes in one pass", _elements),
-        Factor("loop", "a grid-stride loop instead of one pass", _loop),
-        Factor("hint", "stores, and on GPUs loads, past the caches, or not", _hint),
+        Factor("hint", "stores past the caches, or not; on GPUs loads and stores that caches give up first", _hint),
         Factor("inplace", "new values go to arrays of their own", _inplace),
         Factor("cache", "a problem that fits a cache and is there already", _cache, by_traffic=False),
         Factor("threads", "one thread on a CPU", _threads),
@@ -118,9 +122,10 @@ FACTORS = {
 
 @dataclass(frozen=True)
 class Level:
-    """One row of the waterfall: a walk, and the share of the baseline's bandwidth that is predicted for it.
+    """One row of the waterfall: a walk, the row that it is held against, and the share of its bandwidth predicted.
 
-    The bracket is from no request to every request being joined by the caches; (None, None) where traffic cannot tell.
+    `against` is "baseline", or the factor and level of another row. The bracket is from no request to every request
+    being joined by the caches; (None, None) where traffic cannot tell.
     """
 
     factor: str
@@ -128,31 +133,62 @@ class Level:
     access: Access
     predicted_low: float | None = 1.0
     predicted_high: float | None = 1.0
+    against: str = BASELINE
+
+    @property
+    def name(self) -> str:
+        return f"{self.factor} {self.level}".rstrip()
+
+
+def reference(base: Access, access: Access) -> Access:
+    """Return the walk that a level is held against: it differs from the level in one thing.
+
+    That is the baseline; where a level cannot have its vectors or its stores past the cache, as strides cannot, it
+    is the baseline without these.
+    """
+    along = replace(base, vector=access.vector, hint=access.hint)
+    return base if along == access else along
 
 
 def levels(pattern: Pattern, base: Access, memory: Memory, offers: Iterable[str], asked: Iterable[str]) -> list[Level]:
     """Return the levels of the factors `asked` for that a device has, which varies what it `offers` (Backend.factors).
 
-    Predictions are relative to the baseline on the same memory: the ratio of bytes moved for each useful byte.
+    The rows that they are held against are among them. Predictions are relative to these, on the same memory: the ratio
+    of bytes moved for each useful byte.
     """
-    may = set(offers)
-    found = []
-    for name in asked:
-        factor = FACTORS[name]
+    may, wanted = set(offers), set(asked)
+    there = []
+    for factor in FACTORS.values():
         for level, access in factor.levels(pattern, base):
             new = access.differs(base).keys() | ({"whole"} if access.layout == "whole" else set())
             if new <= may:
-                low, high = predict(pattern, base, access, memory) if factor.by_traffic else (None, None)
-                found.append(Level(name, level, access, low, high))
+                there.append((factor, level, access))
+    named = {access: f"{factor.name} {level}" for factor, level, access in reversed(there)} | {base: BASELINE}
+    needed = {reference(base, access) for factor, _, access in there if factor.name in wanted}
+    found = []
+    for factor, level, access in there:
+        if factor.name in wanted or access in needed:
+            other = reference(base, access)
+            low, high = predict(pattern, other, access, memory) if factor.by_traffic else (None, None)
+            found.append(Level(factor.name, level, access, low, high, named[other]))
     return found
 
 
-def predict(pattern: Pattern, base: Access, access: Access, memory: Memory) -> tuple[float, float]:
-    """Return the bracket of a walk's bandwidth as shares of the baseline's."""
-    best = traffic(Problem(pattern, base, _SAMPLE), memory)
-    here = traffic(Problem(pattern, access, _SAMPLE), memory)
+def predict(pattern: Pattern, other: Access, access: Access, memory: Memory) -> tuple[float, float]:
+    """Return the bracket of a walk's bandwidth as shares of another one's."""
+    best, here = sample(pattern, other, memory), sample(pattern, access, memory)
     low, high = sorted((here.least / best.least, here.most / best.most))
     return low, high
+
+
+def sample(pattern: Pattern, access: Access, memory: Memory) -> Traffic:
+    """Return the traffic of a launch on so many elements that it stands for one on any larger number."""
+    return _sample(pattern.streams, access, memory)
+
+
+@cache
+def _sample(streams: tuple[Stream, ...], access: Access, memory: Memory) -> Traffic:
+    return traffic(Problem(Pattern("", "", streams, ()), access, SAMPLE), memory)
 
 
 def find_factor(name: str) -> Factor:

@@ -1,6 +1,6 @@
 """The CPU by Numba: threads over cores, 16-bit numbers by conversion instructions, stores past the cache.
 
-Each problem becomes the source of one function, which Numba compiles: one chunk a thread, of it a block at a time.
+Each problem becomes the source of one function, which Numba compiles: one chunk a thread.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import linecache
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.kernels import _backend
 from commbench.kernels._backend import Facts
+from commbench.kernels._numba_vectors import FAST_MATH, lanes, scalars, vectors
 from commbench.kernels._pattern import GUARD, Access, Pattern, Place, Problem
 from commbench.kernels._traffic import CPU
 from commbench.measure.dtypes import DTYPES
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PAGE = 4096
-_BLOCK = 4096  # elements that are computed before they are streamed out: the results of a block stay in the L1 cache
+_BLOCK = 4096  # elements of a loop: as many as a sum may add up in float32
 _EXTRA = "'commbench[kernels]'"
 
 
@@ -50,6 +51,7 @@ class Backend(_backend.Backend):
         import numba
 
         self._numba = numba
+        self._compiled: dict[Any, Any] = {}
         cores = (
             sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
         )
@@ -59,7 +61,7 @@ class Backend(_backend.Backend):
             name=_model(),
             library=f"numba {numba.__version__}",
             memory=self.memory,
-            cache=last_level_cache(),
+            cache=last_level_cache(cores),
             free=(1 << 62) if free is None else free,
             dtypes=frozenset({"float16", "bfloat16", "float32", "float64"}),
         )
@@ -79,10 +81,13 @@ class Backend(_backend.Backend):
         return Access(hint="streaming" if only_written else "")
 
     def allocate(self, nbytes: int) -> NDArray[Any]:
+        """Return memory whose pages each thread has touched first that will compute them: they are on its NUMA node."""
         import numpy as np
 
         memory = np.empty(nbytes + _PAGE, dtype=np.uint8)
         start = -memory.ctypes.data % _PAGE
+        self._numba.set_num_threads(self.threads)
+        _first_touch()(memory[start : start + nbytes], self.threads)
         return memory[start : start + nbytes]
 
     def put(self, memory: Any, values: NDArray[Any]) -> None:
@@ -96,7 +101,7 @@ class Backend(_backend.Backend):
         import numpy as np
 
         pattern, access = problem.pattern, problem.access
-        function = _function(source(problem))
+        function = self._function(problem)
         real = np.dtype(pattern.compute).type
         constants = [real(value) for value in pattern.constants.values()]
         threads = access.threads or self.threads
@@ -117,6 +122,14 @@ class Backend(_backend.Backend):
 
         return launch
 
+    def _function(self, problem: Problem) -> Any:
+        """Return the compiled function of a problem, the same one for any number of elements."""
+        text = source(problem)
+        key = (text, problem.pattern.streams)  # their types too: vectors know what they are made of
+        if key not in self._compiled:
+            self._compiled[key] = _compile(text, problem)
+        return self._compiled[key]
+
     def times(self, launch: Callable[[], None], launches: int) -> list[float]:
         found = []
         for _ in range(launches):
@@ -126,14 +139,27 @@ class Backend(_backend.Backend):
         return found
 
 
-def last_level_cache() -> int:
-    """Return the bytes of the largest cache of the first CPU, 32 MiB where the system does not tell."""
-    sizes = [32 << 20]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        if match := re.fullmatch(r"(\d+)([KM]?)", text):
-            sizes.append(int(match[1]) << {"": 0, "K": 10, "M": 20}[match[2]])
-    return max(sizes[1:], default=sizes[0])
+def last_level_cache(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Return the bytes of the last-level caches that some cores have together, 32 MiB where the system does not tell.
+
+    Each is counted once, however many cores share it (Linux's Documentation/ABI/testing/sysfs-devices-system-cpu).
+    """
+    found: dict[tuple[int, str], int] = {}
+    for core in cores:
+        mine = []
+        for folder in (root / f"cpu{core}" / "cache").glob("index*"):
+            try:
+                level, size, shared = (
+                    (folder / name).read_text().strip() for name in ("level", "size", "shared_cpu_list")
+                )
+            except OSError:
+                continue
+            if match := re.fullmatch(r"(\d+)([KMG]?)", size):
+                mine.append(((int(level), shared), int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]))
+        if mine:
+            last, nbytes = max(mine)
+            found[last] = nbytes
+    return sum(found.values()) or 32 << 20
 
 
 def _model() -> str:
@@ -152,6 +178,20 @@ def _view(arena: Any, place: Place, problem: Problem) -> Any:
         storage = np.dtype(f"uint{8 * place.itemsize}")
     reached = problem.total if place.indexed else problem.count  # an index reaches all elements
     return np.ndarray((reached,), storage, arena, place.offset, (place.pitch,))
+
+
+@cache
+def _first_touch() -> Any:
+    """Return touch(memory, threads), which writes to each page, in the parts that a launch has."""
+    import numba
+
+    def touch(memory: Any, threads: Any) -> None:
+        size = (len(memory) + threads - 1) // threads
+        for thread in numba.prange(threads):
+            for page in range(thread * size, min(len(memory), (thread + 1) * size), _PAGE):
+                memory[page] = 0
+
+    return numba.njit(touch, parallel=True)
 
 
 # The source of a problem.
@@ -175,52 +215,66 @@ def source(problem: Problem) -> str:
         "        first = begin + thread * size",
         "        last = min(end, first + size)",
     ]
-    streamed = [place for place in problem.places if _streams(problem, place)]
-    if pattern.moves and access.stride == 1 and access.layout == "soa" and not access.index:
-        lines += [f"        {line}" for line in _moving(problem, streamed)]
+    streamed = streams(problem)
+    if streamed:
+        lines += [f"        {line}" for line in _streaming(problem)]
+    elif pattern.moves and access.stride == 1 and access.layout == "soa" and not access.index:
+        lines += [f"        {line}" for line in _moving(problem)]
     else:
-        lines += [f"        {line}" for line in _computing(problem, streamed)]
+        lines += [f"        {line}" for line in _computing(problem, "first", "last")]
     lines += ["        fence()"] * bool(streamed)
     lines += ["    return total"] * bool(pattern.sums)
     return "\n".join(lines) + "\n"
 
 
-def _moving(problem: Problem, streamed: Sequence[Place]) -> list[str]:
+def _streaming(problem: Problem) -> list[str]:
+    """Return the lines that compute a thread's elements by vectors, and one by one before and after whole ones."""
+    width = lanes(streams(problem))
+    addresses = ", ".join(f"np.uint64({_array(place)}.ctypes.data)" for place in problem.places)
+    constants = "".join(f"{name}, " for name in problem.pattern.constants)
+    index = "np.uint64(index_all.ctypes.data)" if problem.access.index else "np.uint64(0)"
+    return [
+        f"low = min(last, first + -(first + {problem.access.offset}) % {width})",
+        f"high = low + (last - low) // {width} * {width}",
+        f"vectors(low, high, {index}, ({addresses},), ({constants}))",
+        "for begin_part, end_part in ((first, low), (high, last)):",
+        *(f"    {line}" for line in _computing(problem, "begin_part", "end_part")),
+    ]
+
+
+def _moving(problem: Problem) -> list[str]:
     """Return the lines that move a thread's elements in one go."""
     sources = {place.stream.name: _array(place) for place in problem.places if place.reads}
-    lines = []
-    for place in problem.places:
-        if place.writes:
-            come_from = sources[dict(problem.pattern.assignments)[place.stream.name]]
-            to, taken = f"{_array(place)}[first:last]", f"{come_from}[first:last]"
-            lines.append(f"stream_out({to}, {taken})" if place in streamed else f"{to} = {taken}")
-    return lines
+    assigned = dict(problem.pattern.assignments)
+    return [
+        f"{_array(place)}[first:last] = {sources[assigned[place.stream.name]]}[first:last]"
+        for place in problem.places
+        if place.writes
+    ]
 
 
-def _computing(problem: Problem, streamed: Sequence[Place]) -> list[str]:
-    """Return the lines that compute a thread's elements block by block; a sum is float32 within a block."""
+def _computing(problem: Problem, first: str, last: str) -> list[str]:
+    """Return the lines that compute elements `first` to `last` block by block; a sum is float32 within a block."""
     pattern, access = problem.pattern, problem.access
-    lines = [f"{_array(place)}_block = np.empty({_BLOCK}, {_array(place)}.dtype)" for place in streamed]
-    lines += ["mine = 0.0"] * bool(pattern.sums)
-    lines += [f"for low in range(first, last, {_BLOCK}):", f"    high = min(last, low + {_BLOCK})"]
-    lines += ["    index = index_all[low:high]"] * bool(access.index)
+    lines = ["mine = 0.0"] * bool(pattern.sums)
+    lines += [f"for block in range({first}, {last}, {_BLOCK}):", f"    end_block = min({last}, block + {_BLOCK})"]
+    lines += ["    index = index_all[block:end_block]"] * bool(access.index)
     for place in problem.places:
-        if not place.indexed and place not in streamed:
-            lines.append(f"    {_array(place)}_here = {_array(place)}[low:high]")
+        if not place.indexed:
+            lines.append(f"    {_array(place)}_here = {_array(place)}[block:end_block]")
     lines += ["    partial = zero"] * bool(pattern.sums)
-    lines += ["    for i in range(high - low):", *(f"        {line}" for line in _element(problem, streamed))]
+    lines += ["    for i in range(end_block - block):", *(f"        {line}" for line in _element(problem))]
     lines += ["    mine += partial"] * bool(pattern.sums)
-    lines += [f"    stream_out({_array(one)}[low:high], {_array(one)}_block[: high - low])" for one in streamed]
     return lines + ["total += mine"] * bool(pattern.sums)
 
 
-def _element(problem: Problem, streamed: Sequence[Place]) -> list[str]:
+def _element(problem: Problem) -> list[str]:
     """Return the lines for element i of a block: load, convert, the rule, convert, store."""
     pattern = problem.pattern
 
     def element(place: Place) -> str:
         name = _array(place)
-        return f"{name}_block[i]" if place in streamed else f"{name}[j]" if place.indexed else f"{name}_here[i]"
+        return f"{name}[j]" if place.indexed else f"{name}_here[i]"
 
     def converted(value: str, functions: Mapping[str, str], place: Place) -> str:
         return value if pattern.moves else functions.get(place.stream.dtype, "{}").format(value)
@@ -241,115 +295,22 @@ def _array(place: Place) -> str:
     return f"{place.stream.name}_new" if place.arena.endswith("_out") else f"{place.stream.name}_all"
 
 
-def _streams(problem: Problem, place: Place) -> bool:
-    """Whether stores to a place go past the cache: only whole lines can, from which nothing was read."""
+def streams(problem: Problem) -> list[Place]:
+    """Return where stores go past the cache: only whole lines can, from which nothing was read."""
     access = problem.access
-    whole = access.stride == 1 and access.layout == "soa" and not place.indexed
-    return access.hint == "streaming" and place.writes and not place.reads and whole
+    whole = access.hint == "streaming" and access.stride == 1 and access.layout == "soa"
+    return [place for place in problem.places if whole and place.writes and not place.reads and not place.indexed]
 
 
-# What the source calls, compiled.
-
-
-@cache
-def _function(text: str) -> Any:
+def _compile(text: str, problem: Problem) -> Any:
     """Compile a source; what sums gets a zero of its arithmetic's type."""
     import numba
     import numpy as np
 
-    namespace = {**_helpers(), "np": np, "prange": numba.prange, "sqrt": np.sqrt, "zero": np.float32(0)}
+    space = {**scalars(), "np": np, "prange": numba.prange, "sqrt": np.sqrt, "zero": np.float32(0)}
+    if streamed := streams(problem):
+        space["vectors"] = vectors(problem, streamed)
     file = f"<commbench kernel {abs(hash(text)):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks
-    exec(compile(text, file, "exec"), namespace)
-    # Contraction and reassociation are what a C compiler does for an FMA and a vectorised sum; NaN and infinity stay.
-    return numba.njit(namespace["kernel"], parallel=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
-
-
-@cache
-def _helpers() -> dict[str, Any]:
-    """Return the functions that the sources call."""
-    import numba
-    import numpy as np
-    from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.extending import intrinsic
-
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def half_to_float(typing: Any, bits: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return builder.fpext(builder.bitcast(values[0], ir.HalfType()), ir.FloatType())
-
-        return types.float32(types.uint16), code
-
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def float_to_half(typing: Any, value: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return builder.bitcast(builder.fptrunc(values[0], ir.HalfType()), ir.IntType(16))
-
-        return types.uint16(types.float32), code
-
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def bfloat_to_float(typing: Any, bits: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            wide = builder.shl(builder.zext(values[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-            return builder.bitcast(wide, ir.FloatType())
-
-        return types.float32(types.uint16), code
-
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def float_to_bfloat(typing: Any, value: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            i32 = ir.IntType(32)
-            bits = builder.bitcast(values[0], i32)
-            odd = builder.and_(builder.lshr(bits, ir.Constant(i32, 16)), ir.Constant(i32, 1))
-            rounded = builder.add(bits, builder.add(odd, ir.Constant(i32, 0x7FFF)))  # to nearest, ties to even
-            quiet = builder.or_(bits, ir.Constant(i32, 1 << 22))
-            nan = builder.fcmp_unordered("uno", values[0], values[0])
-            kept = builder.select(nan, quiet, rounded)
-            return builder.trunc(builder.lshr(kept, ir.Constant(i32, 16)), ir.IntType(16))
-
-        return types.uint16(types.float32), code
-
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def stream_lines(typing: Any, to: Any, come_from: Any, lines: Any) -> Any:
-        """Store so many lines of 64 bytes past the cache; addresses as integers, `to` a multiple of 64."""
-
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            line = ir.VectorType(ir.IntType(32), 16)
-            target = builder.inttoptr(values[0], line.as_pointer())
-            origin = builder.inttoptr(values[1], line.as_pointer())
-            flag = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-            with cgutils.for_range(builder, values[2]) as loop:
-                value = builder.load(builder.gep(origin, [loop.index]), align=1)
-                builder.store(value, builder.gep(target, [loop.index]), align=64).set_metadata("nontemporal", flag)
-            return context.get_dummy_value()
-
-        return types.void(types.uint64, types.uint64, types.int64), code
-
-    @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-    def fence(typing: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            builder.fence("seq_cst")  # streaming stores are weakly ordered: what is read next must find them
-            return context.get_dummy_value()
-
-        return types.void(), code
-
-    @numba.njit  # type: ignore[untyped-decorator, unused-ignore]
-    def stream_out(to: Any, come_from: Any) -> None:
-        size = to.itemsize
-        head = min(len(to), (-to.ctypes.data % 64) // size)
-        lines = (len(to) - head) * size // 64
-        for i in range(head):
-            to[i] = come_from[i]
-        stream_lines(np.uint64(to.ctypes.data + head * size), np.uint64(come_from.ctypes.data + head * size), lines)
-        for i in range(head + lines * 64 // size, len(to)):
-            to[i] = come_from[i]
-
-    return {
-        "half_to_float": half_to_float,
-        "float_to_half": float_to_half,
-        "bfloat_to_float": bfloat_to_float,
-        "float_to_bfloat": float_to_bfloat,
-        "stream_out": stream_out,
-        "fence": fence,
-    }
+    exec(compile(text, file, "exec"), space)
+    return numba.njit(space["kernel"], parallel=True, fastmath=set(FAST_MATH), error_model="numpy")

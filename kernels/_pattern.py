@@ -177,19 +177,19 @@ class Pattern:
 class Access:
     """How a kernel walks through memory. The defaults are those of every baseline, but for `vector`.
 
-    On a GPU thread t of a launch takes `vector` neighbouring elements at a time, by one load or store of each stream;
-    a warp's lanes are neighbours. It does so `items` times, a block's width apart, then is done (one pass), or goes on
-    by the width of the grid where `blocks` says how many blocks there are (grid-stride).
+    On a GPU thread t of a launch takes `vector` neighbouring elements at a time; a warp's lanes are neighbours. It does
+    so `items` times, a block's width apart, then is done (one pass), or goes on by the width of the grid where `blocks`
+    says how many blocks there are (grid-stride).
     """
 
-    vector: int = 1  # elements that a lane moves by one instruction of each stream
+    vector: int = 1  # neighbouring elements that a lane has: of each stream one access, or more beyond 16 bytes
     offset: int = 0  # elements that every stream begins past an aligned address
     stride: int = 1  # elements from one that is used to the next
     layout: str = "soa"  # an array a stream; "aos": of structs, field by field; "whole": of structs, each by one access
     index: str = ""  # elements by a list of places: "sorted", "random" (each once), "duplicate" (what is only read)
     tensors: bool = False  # a launch for each of many small tensors, instead of one for all
     inplace: bool = True  # what is read and written is one array; else the new values go to another
-    hint: str = ""  # "streaming": past the caches (ld.cs/st.cs, non-temporal stores)
+    hint: str = ""  # "streaming": given up first by caches (ld.cs, st.cs, nt); on a CPU past them
     warm: bool = False  # small enough for a cache, and there already
     threads: int = 0  # of a block on a GPU, of the process on a CPU; 0: the back end's choice
     items: int = 1  # vectors a thread takes in one go

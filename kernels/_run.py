@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,10 +20,9 @@ from commbench import __version__
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
 from commbench.kernels import _study
-from commbench.kernels._backend import Backend, find
+from commbench.kernels._backend import Backend, Facts, find, shared
 from commbench.kernels._factors import FACTORS
-from commbench.kernels._pattern import Problem
-from commbench.kernels._result import Result, results, slow
+from commbench.kernels._pattern import GUARD, Problem
 from commbench.kernels._screen import print_waterfalls
 from commbench.kernels._study import Row, Study
 from commbench.kernels._verify import Check
@@ -34,6 +34,7 @@ from commbench.measure.site import Seat, site
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
 from commbench.results import manifest
 from commbench.results.journal import Journal, append_beside, new_folder, read_manifest
+from commbench.results.kernels import KERNELS, Result, device_names, results, slow
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.units import approximate_size
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 BESIDE = "kernels.jsonl"  # in the run folder: records with what kernels have beside
 WATERFALL = "weight_update"  # the kernel whose factors are measured where all kernels are
-_PART = 1 << 19  # elements that a row is checked on, but for the baseline
+_PART = 10 << 20  # elements that a row is checked on, but for the baseline: two rounds and more of any grid-stride loop
 BASE = 1  # the place of the baseline among the rows of a study
 _VISIT = 0.02  # seconds of timed launches that a visit aims at
 _LAUNCHES = (1, 50)  # of a visit
@@ -55,14 +56,14 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     """Carry out one launch on every rank and return the exit code, the same on all."""
     device, why = _choose(world, options)
     backend = _open(world, device, options.plan["library"])
-    place = site(world)
-    devices = world.gather(_about(backend)) or []  # on rank 0
+    devices = world.gather(_about(backend, options.peak)) or []  # on rank 0
+    launch = Launch(world, backend, device, options, words, site(world), devices)
     journal: Journal | None = None
     try:
 
         def prepare() -> dict[str, Any]:
             nonlocal journal
-            journal = (_take_up if options.resume else _begin)(world, backend, device, options, words, place, devices)
+            journal = (_take_up if options.resume else _begin)(launch)
             plan = journal.manifest["plan"]
             about = {"folder": str(journal.folder.resolve()), "session": journal.session}
             return {"cells": plan["cells"], "effort": plan["effort"], **about}
@@ -117,27 +118,25 @@ def _open(world: World, device: str, library: str | None) -> Backend:
     if trouble := world.first_text(trouble):
         raise UsageError(trouble)
     assert backend is not None
+    devices = world.gather([os.uname().nodename, backend.facts.identity, backend.facts.uuid])
+    if trouble := world.broadcast("" if devices is None else shared(devices)):
+        raise UsageError(trouble)
     backend.share(world.node_size, world.cores)
     return backend
 
 
-def _about(backend: Backend) -> dict[str, Any]:
-    """Return what the manifest keeps of this rank's device."""
+def _about(backend: Backend, peak: float | None) -> dict[str, Any]:
+    """Return what the manifest keeps of this rank's device; `peak` was given by --peak."""
     facts = backend.facts
     about = {name: getattr(facts, name) for name in ("name", "library", "cache", "free", "peak", "peak_source")}
+    if peak is not None:
+        about |= {"peak": peak, "peak_source": "the peak given by --peak"}
     return {**about, "identity": facts.identity, "health": backend.health()}
 
 
-def _begin(
-    world: World,
-    backend: Backend,
-    device: str,
-    options: Options,
-    words: Sequence[str],
-    place: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]],
-) -> Journal:
+def _begin(launch: Launch) -> Journal:
     """Make the plan of a new run and open its folder, on rank 0."""
+    world, backend, device, options, place = launch.world, launch.backend, launch.device, launch.options, launch.site
     asked = options.plan
     chosen = _patterns(options)
     factors = {pattern.label: asked["factors"] for pattern in chosen}
@@ -146,15 +145,15 @@ def _begin(
         first = next((one for one in chosen if one.name == WATERFALL), None)
         factors = {one.label: list(FACTORS) if one is first or not every else [] for one in chosen}
     chosen.sort(key=lambda one: not factors[one.label])  # what has factors first: the rest is cut by the budget sooner
-    studies = _study.build(chosen, asked["dtypes"], factors, backend, device, asked["size"])
-    notes = _notes(asked, studies, backend, device, place)
+    studies = _study.build(chosen, asked["dtypes"], factors, backend, launch.facts, device, asked["size"])
+    notes = _notes(launch, studies)
     seats = [Seat(**seat) for seat in place["seats"]]
     groups = {f"rank {rank}": folder.group_facts([rank], seats, 1.0) for rank in range(world.size)}
     contents = {
         "version": FORMAT,
         "plan": {
             "facts": {
-                "collective": "kernels",
+                "collective": KERNELS,
                 "backend": backend.name,
                 "library": backend.facts.library,
                 "method": "loop",
@@ -167,11 +166,13 @@ def _begin(
             "device": device,
             "effort": asked,
             "notes": notes,
-            "cells": _study.to_cells(studies, list(groups), "host" if device == "cpu" else "device"),
+            "cells": _study.to_cells(
+                studies, backend.facts.memory, list(groups), "host" if device == "cpu" else "device"
+            ),
         },
-        "library": {"devices": list(devices)},
+        "library": {"devices": list(launch.devices)},
         "machine": manifest.machine(),
-        "sessions": [folder.session(words, place)],
+        "sessions": [folder.session(launch.words, place)],
     }
     out = Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-{options.name}")
     return Journal.create(out, contents)
@@ -187,16 +188,24 @@ def _patterns(options: Options) -> list[Any]:
     return found
 
 
-def _notes(
-    asked: Mapping[str, Any], studies: Sequence[Study], backend: Backend, device: str, place: Mapping[str, Any]
-) -> list[str]:
+def _notes(launch: Launch, studies: Sequence[Study]) -> list[str]:
     notes = []
-    size, cache = asked["size"], backend.facts.cache
-    if size is not None and size < _study.CACHES * cache:
+    backend, device, place = launch.backend, launch.device, launch.site
+    asked, facts = launch.options.plan, launch.facts
+    size = asked["size"]
+    if size is not None and size < _study.CACHES * facts.cache:
         notes.append(
             f"arrays of {approximate_size(size)} are less than {_study.CACHES} times the cache of "
-            f"{approximate_size(cache)}: what is measured is the cache as well"
+            f"{approximate_size(facts.cache)}: what is measured is the cache as well"
         )
+    elif size is not None:
+        rows = [row for study in studies for row in study.rows if not row.level.access.warm]
+        few = [row.name for row in rows if row.touched(facts.memory) < _study.LEAST * facts.cache]
+        if few:
+            notes.append(
+                f"touch less than {_study.LEAST} times the cache of {approximate_size(facts.cache)}, so that it is "
+                f"measured as well: {', '.join(few)}; give a larger --size"
+            )
     have = {row.level.factor for study in studies for row in study.rows}
     if lacking := [name for name in asked["factors"] or () if name not in have]:
         if set(lacking) == set(asked["factors"]):
@@ -210,24 +219,36 @@ def _notes(
     return notes
 
 
-def _take_up(
-    world: World,
-    backend: Backend,
-    device: str,
-    options: Options,
-    words: Sequence[str],
-    place: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]],
-) -> Journal:
+def _take_up(launch: Launch) -> Journal:
     """Open the folder of an earlier run; its plan stands, and this launch must be able to go on with it."""
+    world, backend, options = launch.world, launch.backend, launch.options
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
-    here = {"collective": "kernels", "backend": backend.name, "library": backend.facts.library, "size": world.size}
+    here = {"collective": KERNELS, "backend": backend.name, "library": backend.facts.library, "size": world.size}
     folder.check_same(journal.folder, plan["facts"], here, _SAME)
     _study.from_cells(plan["cells"], world.size, options.patterns)
     folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
-    journal.begin_session(folder.session(words, place))
+    journal.begin_session(folder.session(launch.words, launch.site))
     return journal
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the plan of a run depends on: who is there, the device, what was asked for."""
+
+    world: World
+    backend: Backend
+    device: str
+    options: Options
+    words: Sequence[str]  # the command line
+    site: Mapping[str, Any]
+    devices: Sequence[Mapping[str, Any]]  # of each rank, what the manifest keeps
+
+    @property
+    def facts(self) -> Facts:
+        """What the devices of all ranks have: rank 0's, but the largest cache and the least memory of them."""
+        caches, free = ([about[name] for about in self.devices] for name in ("cache", "free"))
+        return replace(self.backend.facts, cache=max(caches), free=min(free))
 
 
 class _Crew:
@@ -316,6 +337,7 @@ class _Crew:
                 self._backend.put(mine[name], check.contents(name))
             filled |= problem.arenas.keys() - {"index"}
             launches[row] = self._backend.prepare(problem, mine)
+            wrong[row] += changed_guards(self._backend, problem, mine, launches[row])
         counts: dict[int, int] = {}
         code = EXIT_OK
         for number, some in enumerate(left):
@@ -412,6 +434,18 @@ class _Crew:
         return EXIT_FAILED
 
 
+def changed_guards(backend: Backend, problem: Problem, memory: Mapping[str, Any], launch: Callable[[], None]) -> int:
+    """Return how many bytes of the guards one launch changes; they may hold anything before."""
+
+    def guards() -> list[Any]:
+        ends = [(name, end) for name, size in problem.arenas.items() for end in (GUARD, size)]
+        return [backend.take(memory[name], end - GUARD, end) for name, end in ends]
+
+    before = guards()
+    launch()
+    return sum(int((one != other).sum()) for one, other in zip(before, guards(), strict=True))
+
+
 def _part(problem: Problem) -> Problem:
     """Return a smaller problem of the same kind: the same compiled function, on fewer elements."""
     return replace(problem, total=min(problem.total, _PART))
@@ -457,9 +491,10 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
             f"rank {rank}: {about['name']}, {about['identity']}, last-level cache {approximate_size(about['cache'])}"
             for rank, about in enumerate(journal.manifest["library"]["devices"])
         ),
-        f"GB/s: bytes read and written / median time of the rounds{', all ranks at once' * (ranks > 1)}; of baseline: "
-        "median of paired rounds, low and high its interval within this launch",
-        "predicted: the share of the baseline's bandwidth by bytes moved, if caches join no or all requests",
+        f"GB/s: bytes read and written / median time of the rounds{', all ranks at once' * (ranks > 1)}",
+        "of baseline, and share (of the row that differs in one thing: against): medians of paired rounds; low, high: "
+        "interval of the share within this launch",
+        "predicted: that share by bytes moved, if caches join no or all requests",
         *plan["notes"],
         f"results in {journal.folder}",
     ]
@@ -470,16 +505,14 @@ def _print_results(
     journal: Journal, studies: Sequence[Study], devices: Sequence[Mapping[str, Any]], options: Options
 ) -> int:
     """Print what was measured, keep it beside the records, and return the exit code."""
-    peaks = [options.peak or about["peak"] for about in devices]
-    source = "the peak given by --peak" if options.peak else next((one["peak_source"] for one in devices), "")
-    found = results(journal, studies, len(devices), peaks)
+    found = results(journal.cells, journal.visits, journal.records(), [about["peak"] for about in devices])
     code = EXIT_OK
     try:
         journal.write_beside(BESIDE, "".join(json.dumps(one.to_dict()) + "\n" for one in found))
     except DiskError as error:
         note(str(error))
         code = EXIT_FAILED
-    names = [f"rank {rank} ({about['identity']})" for rank, about in enumerate(devices)]
+    names = device_names(devices)
     if options.format == "json":
         print("".join(json.dumps(one.to_dict()) + "\n" for one in found), end="", flush=True)
     elif options.format == "csv":
@@ -487,8 +520,8 @@ def _print_results(
         writer.writeheader()
         writer.writerows(one.to_dict() for one in found)
     else:
-        print_waterfalls(found, studies, names, source, sys.stdout)
-    _say([*slow(journal, studies, names), *_last(found, journal, options)], _aside(options))
+        print_waterfalls(found, studies, names, devices[0]["peak_source"], sys.stdout)
+    _say([*slow(found, names), *_last(found, journal, options)], _aside(options))
     return EXIT_FAILED if any(one.record.status in FAILURES for one in found) else code
 
 

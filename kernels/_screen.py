@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from commbench.kernels._factors import BASELINE, CEILING
-from commbench.kernels._result import Result
 from commbench.kernels._study import Study
+from commbench.results.kernels import BASELINE, CEILING, Result
 from commbench.results.status import OK
 
 _BAR = 20  # characters for all of the baseline
@@ -22,8 +21,8 @@ def print_waterfalls(
         _print_head(mine, study, names, peak_source, out)
         wide = f"{'rank':>4}  " * (len(names) > 1)
         print(
-            f"#  {wide}{'factor':<13} {'level':<13} {'GB/s':>8}  {'of baseline':>11} {'low':>5} {'high':>5}  "
-            f"{'predicted':>12}  {'#wrong':>6}",
+            f"#  {wide}{'factor':<13} {'level':<13} {'GB/s':>8}  {'of baseline':>11}  {'against':<10} {'share':>5} "
+            f"{'low':>5} {'high':>5}  {'predicted':>12}  {'#wrong':>6}",
             file=out,
         )
         for result in mine:
@@ -52,11 +51,12 @@ def _print_head(mine: Sequence[Result], study: Study, names: Sequence[str], peak
 
 
 def _row(result: Result, several: bool) -> str:
-    record, share = result.record, result.of_baseline
+    record, share = result.record, result.of_reference
     rank = f"{result.rank:>4}  " * several
     if record.status != OK or record.algbw is None:
         return f"   {rank}{result.factor:<13} {result.level:<13} {record.status}: {record.reason}"
     ratio, low, high = (None, None, None) if share is None else (share.ratio, share.low, share.high)
+    of_baseline = None if result.of_baseline is None else result.of_baseline.ratio
     predicted = "-"
     if result.factor in (BASELINE, CEILING):
         predicted = ""
@@ -65,10 +65,11 @@ def _row(result: Result, several: bool) -> str:
         if _ratio(result.predicted_high) != predicted:
             predicted += f" to {_ratio(result.predicted_high)}"
     wrong = "N/A" if record.wrong is None else record.wrong
-    bar = "#" * round(_BAR * min(ratio or 0.0, 1.5))
+    bar = "#" * round(_BAR * min(of_baseline or 0.0, 1.5))
+    shares = f"{_ratio(ratio):>5} {_ratio(low):>5} {_ratio(high):>5}"
     return (
-        f"   {rank}{result.factor:<13} {result.level:<13} {record.algbw:>8.2f}  {_ratio(ratio):>11} {_ratio(low):>5} "
-        f"{_ratio(high):>5}  {predicted:>12}  {wrong:>6}  {bar}"
+        f"   {rank}{result.factor:<13} {result.level:<13} {record.algbw:>8.2f}  {_ratio(of_baseline):>11}  "
+        f"{result.against:<10} {shares}  {predicted:>12}  {wrong:>6}  {bar}"
     ).rstrip()
 
 

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import ResultsError, UsageError, unknown_name
-from commbench.kernels._backend import Backend
-from commbench.kernels._factors import BASELINE, CEILING, FACTORS, Level, levels
+from commbench.kernels._backend import Backend, Facts
+from commbench.kernels._factors import FACTORS, SAMPLE, Level, levels, sample
 from commbench.kernels._pattern import MOST_LISTED, Access, Pattern, Problem
+from commbench.kernels._traffic import Memory
+from commbench.results.kernels import BASELINE, CEILING
 from commbench.units import approximate_size, format_size
 
 CACHES = 4  # arrays are so many times the last-level cache, so that a launch finds nothing of the last one there
 _WARM = 4  # those of a warm launch are a part of it
+LEAST = 2  # and what a launch touches of them so many times at least, though strides pass over most of it
 _FLOOR = 64 << 20  # bytes, at least: below, starting a launch is measured as well
 
 
@@ -35,7 +38,20 @@ class Row:
 
     @property
     def name(self) -> str:
-        return " ".join(word for word in (self.pattern.label, self.level.factor, self.level.level) if word)
+        return f"{self.pattern.label} {self.level.name}"
+
+    def touched(self, memory: Memory) -> int:
+        """Return the bytes of the sectors that a launch touches, each counted once."""
+        return round(_touched(self.problem.pattern, self.level.access, memory) * self.total)
+
+    def traffic(self, memory: Memory) -> dict[str, float]:
+        """Return the predicted sectors and lines: of a request, the mean, and of a launch, each once a direction."""
+        found = sample(self.problem.pattern, self.level.access, memory)
+        about: dict[str, float] = {}
+        for name, counts in (("sectors", found.sectors), ("lines", found.lines)):
+            about[f"{name}_per_request"] = found.a_request(counts)
+            about[name] = round(sum(once for once, _ in counts.values()) * self.total / SAMPLE)
+        return about
 
 
 @dataclass(frozen=True)
@@ -84,15 +100,16 @@ def build(
     dtypes: Sequence[str],
     asked: Mapping[str, Sequence[str]],
     backend: Backend,
+    facts: Facts,
     device: str,
     size: int | None,
 ) -> list[Study]:
     """Return the studies, each kernel in each of the types that it is defined for.
 
-    `asked` has the factors of each kernel by its label. `size` is the bytes of all arrays. Raises UsageError where the
-    device has not a type, where no kernel has, or where the memory does not do.
+    `asked` has the factors of each kernel by its label, `facts` what all ranks' devices have. `size` is the bytes of
+    all arrays; by default they are CACHES times the last-level cache, and more where a row would touch less than LEAST
+    times that. Raises UsageError where the device has not a type, no kernel has, or the memory does not do.
     """
-    facts = backend.facts
     for dtype in dtypes:
         if dtype not in facts.dtypes:
             raise UsageError(
@@ -112,6 +129,9 @@ def build(
             plan += levels(one, base, facts.memory, backend.factors, asked[pattern.label])
             width = sum(stream.itemsize for stream in one.streams)
             cold, warm = max(1, arrays // width), max(1, facts.cache // _WARM // width)
+            if size is None:
+                least = min(_touched(one, level.access, facts.memory) for level in plan if not level.access.warm)
+                cold = max(cold, round(LEAST * facts.cache / least))
             rows = tuple(Row(one, level, min(warm, cold) if level.access.warm else cold) for level in plan)
             studies.append(Study(one, dtype, rows))
     for study in studies:
@@ -120,12 +140,20 @@ def build(
     return studies
 
 
+def _touched(pattern: Pattern, access: Access, memory: Memory) -> float:
+    """Return the bytes of the sectors that a launch touches, for each element of its arrays."""
+    found = sample(pattern, access, memory).sectors
+    arenas = dict.fromkeys(arena for arena, _ in found if arena != "index")
+    once = (max(found.get((arena, kind), (0, 0))[0] for kind in ("read", "write")) for arena in arenas)
+    return sum(once) * memory.sector / SAMPLE
+
+
 def _check_memory(study: Study, free: int, size: int | None) -> None:
     """Raise UsageError where the arenas of a study, and what checking them takes, are more than there is."""
     lists = sum(row.problem.arenas.get("index", 0) for row in study.rows)
     need = sum(study.arenas.values()) + lists + max(study.arenas.values())
     if need > free:
-        default = "the default --size (four times the last-level cache)"
+        default = "the default --size (four times the last-level cache, or more)"
         asked = default if size is None else f"--size {format_size(size)}"
         raise UsageError(
             f"{asked} does not fit the memory: {study.pattern.label} needs {approximate_size(need)} on each rank, and "
@@ -155,7 +183,7 @@ def offered(studies: Sequence[Study], backend: Backend) -> list[str]:
 # A plan in the manifest, and back.
 
 
-def to_cells(studies: Sequence[Study], groups: Sequence[str], buffer: str) -> list[dict[str, Any]]:
+def to_cells(studies: Sequence[Study], memory: Memory, groups: Sequence[str], buffer: str) -> list[dict[str, Any]]:
     """Return the cells of a run: each row on each rank, whose group has its name."""
     return [
         {
@@ -176,6 +204,7 @@ def to_cells(studies: Sequence[Study], groups: Sequence[str], buffer: str) -> li
             "variant": row.pattern.variant,
             "total": row.total,
             "level": asdict(row.level),
+            "traffic": row.traffic(memory),
         }
         for number, study in enumerate(studies)
         for row in study.rows

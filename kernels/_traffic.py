@@ -8,7 +8,7 @@ every line that it stores to (read for ownership), unless the store streams past
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ class Memory:
 
     lanes: int  # that make a request together
     sector: int  # what is moved
-    line: int  # what is looked up
+    line: int  # what a cache looks up at a time: one sector or more
     owns: bool = False  # stores read their line first
 
 
@@ -43,32 +43,43 @@ CPU = Memory(64, 64, 64, owns=True)
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one launch: useful ones, and those moved as far as `unique` and as `requests` have it.
+    """Bytes of one launch: those that are of use, and those that move.
 
-    The counts of sectors are beside them, for each arena and direction: {("p", "read"): (unique, requests), ...}.
+    `unique` counts each sector of an arena once a direction, `requests` once for each request that wants it; both with
+    sectors that are read only because they are written in part, or owned.
+
+    `sectors` and `lines` are counts beside them, without those: for each arena and direction how many there are in the
+    whole launch, each once, and how many all requests ask for: {("p", "read"): (unique, requests), ...}. `instructions`
+    has how many requests there are.
     """
 
     useful: int
     unique: int
     requests: int
     sectors: dict[tuple[str, str], tuple[int, int]]
+    lines: dict[tuple[str, str], tuple[int, int]]
+    instructions: dict[tuple[str, str], int]
 
     @property
     def least(self) -> float:
-        """The share of useful bytes among the moved ones, where caches join nothing."""
+        """Useful bytes of each moved one, where caches join no requests."""
         return self.useful / self.requests
 
     @property
     def most(self) -> float:
-        """The same, where caches join all."""
+        """Useful bytes of each moved one, where caches join all requests for a sector."""
         return self.useful / self.unique
+
+    def a_request(self, counts: Mapping[tuple[str, str], tuple[int, int]]) -> float:
+        """Return how many of `sectors` or `lines` a request asks for: the mean over all loads and stores."""
+        return sum(asked for _, asked in counts.values()) / sum(self.instructions.values())
 
 
 def traffic(problem: Problem, memory: Memory) -> Traffic:
     """Return the traffic of one launch, exactly, by enumerating the addresses of all its elements.
 
-    A read-modify-write of a sector that is written in part, or owned before it is written, counts as a read more,
-    unless the launch reads that sector anyway (among requests: every time).
+    A sector that is written in part, or owned before it is written, is one read more; not among `unique` where the
+    launch reads it anyway, and not among `requests` where it reads from that arena: stores follow loads of the same.
     """
     import numpy as np
 
@@ -85,14 +96,24 @@ def traffic(problem: Problem, memory: Memory) -> Traffic:
         listed = GUARD + 4 * np.arange(problem.count, dtype=np.int64)
         reads["index"] = [(listed, numbers, 4)]
     found: dict[tuple[str, str], tuple[int, int]] = {}
+    lines: dict[tuple[str, str], tuple[int, int]] = {}
+    instructions: dict[tuple[str, str], int] = {}
     unique = requests = 0
     for arena in {**reads, **writes}:
         read, read_requests = _sectors(reads.get(arena, []), memory.sector)
         wrote, write_requests = _sectors(writes.get(arena, []), memory.sector)
-        if arena in reads:
-            found[arena, "read"] = (len(read), read_requests)
+        for kind, entries, sectors, asked in (
+            ("read", reads, read, read_requests),
+            ("write", writes, wrote, write_requests),
+        ):
+            if arena in entries:
+                found[arena, kind] = (len(sectors), asked)
+                lines[arena, kind] = found[arena, kind]
+                if memory.line != memory.sector:
+                    touched, looked_up = _sectors(entries[arena], memory.line)
+                    lines[arena, kind] = (len(touched), looked_up)
+                instructions[arena, kind] = sum(len(_distinct(entry[1])) for entry in entries[arena])
         if arena in writes:
-            found[arena, "write"] = (len(wrote), write_requests)
             streamed = memory.owns and problem.access.hint == "streaming"
             first, first_requests = _read_first(writes[arena], wrote, memory, streamed)
             if arena in reads:  # in place: the sector is there already
@@ -101,7 +122,7 @@ def traffic(problem: Problem, memory: Memory) -> Traffic:
             requests += first_requests * memory.sector
         unique += (len(read) + len(wrote)) * memory.sector
         requests += (read_requests + write_requests) * memory.sector
-    return Traffic(problem.nbytes, unique, requests, found)
+    return Traffic(problem.nbytes, unique, requests, found, lines, instructions)
 
 
 def _accesses(problem: Problem, memory: Memory) -> list[tuple[Place, int]]:
@@ -131,9 +152,11 @@ def addresses(problem: Problem, place: Place) -> NDArray[np.int64]:
 
 
 def _requests(problem: Problem, lanes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the request that each element of a launch belongs to, and its place among its lane's; both (count,).
+    """Return for each element of a launch the number of its request, and its place in its lane's vector; both (count,).
 
-    Lanes are neighbours, each with `vector` elements; what is left at the end of a tensor goes one element a lane.
+    A request is `lanes` neighbouring lanes at one time, each with `vector` neighbouring elements. Elements behind the
+    last whole vector of a tensor go one a lane, at place 0, in requests of their own. Where a vector takes several
+    instructions, for more than WORD bytes, each is a request: `traffic` numbers them by the place.
     """
     import numpy as np
 
@@ -158,9 +181,17 @@ def _sectors(
     for first, requests, width in entries:
         both = np.concatenate([first // sector, (first + width - 1) // sector])  # nothing is wider than a sector
         pairs = np.concatenate([requests, requests]) * (1 << 40) + both
-        asked += len(np.unique(pairs))
-        touched.append(np.unique(both))
-    return np.unique(np.concatenate(touched)), asked
+        asked += len(_distinct(pairs))
+        touched.append(_distinct(both))
+    return _distinct(np.concatenate(touched)), asked
+
+
+def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each value once, in order: np.unique, but fast on what is nearly in order, as addresses are."""
+    import numpy as np
+
+    ordered = np.sort(values, kind="stable")
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
 
 
 def _read_first(

@@ -1,8 +1,8 @@
 """Is the answer right: every element against float64, and every byte that a kernel had no business with.
 
 Values repeat after a prime number of elements, so that one stretch of reference serves for all of them, and an element
-in a wrong place shows. All memory of a problem is first filled with one byte, guards and gaps included; afterwards
-whatever the kernel did not have to write must still be as it was.
+in a wrong place shows. Guards and gaps are first filled with one byte, guards with another one for each array, so that
+what is moved from one into another shows; afterwards whatever the kernel did not have to write must still be as it was.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class Check:
         self.problem, self._workers = problem, workers
         self._streams = problem.pattern.streams
         sums = bool(problem.pattern.sums)
+        self._fills = {name: FILL + order for order, name in enumerate(problem.arenas)}
         self._values = {one.name: values(one, order, sums) for order, one in enumerate(self._streams)}
 
     def contents(self, arena: str) -> NDArray[np.uint8]:
@@ -121,7 +122,7 @@ class Check:
         import numpy as np
 
         memory = np.empty(self.problem.arenas[arena], dtype=np.uint8)
-        memory[: self._start(arena)] = memory[-GUARD:] = FILL
+        memory[: self._start(arena)] = memory[-GUARD:] = self._fills[arena]
         if arena == "index":
             assert self.problem.index is not None
             memory[GUARD:-GUARD].view(np.int32)[:] = self.problem.index
@@ -141,8 +142,8 @@ class Check:
         problem = self.problem
         wrong = int(bool(problem.pattern.sums) and total != self._sum())
         for arena, size in problem.arenas.items():
-            wrong += _other_than(take(arena, 0, self._start(arena)), FILL)
-            wrong += _other_than(take(arena, size - GUARD, size), FILL)
+            wrong += _other_than(take(arena, 0, self._start(arena)), self._fills[arena])
+            wrong += _other_than(take(arena, size - GUARD, size), self._fills[arena])
         if problem.index is not None:
             found = take("index", GUARD, GUARD + 4 * problem.count).view(problem.index.dtype)
             wrong += int((found != problem.index).sum())

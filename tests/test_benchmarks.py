@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
@@ -76,6 +77,51 @@ def test_readers_prints_what_a_log_costs(tmp_path: Path) -> None:
     (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("read ")]
     assert row[1] == "200"
     assert all(float(cell) > 0 for cell in row[2:])
+
+
+def test_kernels_prints_a_ratio_for_every_contest(tmp_path: Path) -> None:
+    pytest.importorskip("numba", reason="numba is not installed: pip install 'commbench[kernels]'")
+    if not (shutil.which("gcc") and shutil.which("objdump")):
+        pytest.skip("gcc and objdump (binutils) are not in PATH")
+    if "avx2" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("the peers in C take AVX2, FMA and F16C")
+    out, figures = tmp_path / "kernels.txt", tmp_path / "kernels.json"
+    command = [sys.executable, "benchmarks/kernels.py", "--pairs", "5", "--size", "64K", "--out", str(out)]
+    done = subprocess.run([*command, "--json", str(figures)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text(encoding="utf-8")
+    rows = re.findall(r"^ *(\S.*?) {2,}([\d.]+) +([\d.]+) +([\d.]+)  +[\d.]+ to [\d.]+ ", text, re.MULTILINE)
+    contests = json.loads(figures.read_text())["contests"]
+    assert [row[0] for row in rows] == [contest["name"] for contest in contests] and len(rows) == 6
+    for (_, *cells), contest in zip(rows, contests, strict=True):
+        ratio, low, high = map(float, cells)
+        pairs = zip(contest["seconds"]["C"], contest["seconds"]["numba"], strict=True)
+        assert ratio == pytest.approx(sorted(theirs / ours for theirs, ours in pairs)[2], abs=0.001)
+        assert 0 < low <= ratio <= high
+
+
+LISTING = """
+0000000000001100 <triad>:
+    1100:\tvxorpd %xmm0,%xmm0,%xmm0
+    1104:\tvmovupd (%rdi),%ymm1
+    1108:\tvfmadd213pd (%rsi),%ymm1,%ymm2
+    110c:\tjne    1110 <triad+0x10>
+    1110:\tvfmadd213sd (%rsi),%xmm1,%xmm2
+    1114:\tvmovsd %xmm2,(%rdx)
+    1118:\tjne    {target} <triad+0x4>
+    111c:\tret
+"""
+
+
+def test_a_peer_in_c_is_one_only_if_its_loop_has_packed_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    kernels = importlib.import_module("kernels")
+    wanted = [r"vfmadd\d+p[sd]"]
+    packed, scalar = (kernels.disassembly(LISTING.format(target=target), "triad") for target in ("1104", "1110"))
+    assert kernels.scalar(packed, wanted) == ""
+    assert kernels.scalar(scalar, wanted).startswith("has no loop with")  # the packed one is outside of it
+    assert kernels.scalar(packed, [*wanted, "vsqrtpd"]).startswith("has no loop with")
+    assert kernels.scalar(packed.replace("ret", "call memcpy"), wanted).startswith("became a memcpy")
 
 
 def test_equal_pairs_counts_the_alarms_of_real_launches(tmp_path: Path) -> None:

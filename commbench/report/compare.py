@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from commbench.errors import ResultsError
 from commbench.report.bounds import Links, algbw_bound
 from commbench.report.sides import FIELDS, Cell, Key, Side, Times
+from commbench.results.kernels import BASELINE, CEILING, KERNELS
 from commbench.results.spread import CANNOT_TELL, LEVEL, SAME, family, ratio_interval, within
 from commbench.results.stats import median
 from commbench.results.status import FAILURES
@@ -25,9 +26,11 @@ from commbench.units import approximate_size
 SLOWER, FASTER = "slower", "faster"  # of the later side
 FEWEST_LAUNCHES = 5  # of each side, before anything is called real
 MARGIN = 0.05
-BY_ALGORITHM, AUTO, BEST = "same algorithm", "auto", "best"
+BY_ALGORITHM, AUTO, BEST, BY_KERNEL = "same algorithm", "auto", "best", "same kernel"
 # By size in bytes, up to and with the limit: how long one takes, a mixture, how much a second carries.
 BANDS = (("latency", 32 << 10), ("middle", 4 << 20), ("bandwidth", None))
+# Of kernels, whose size says which kernel it is, by what the row is.
+KERNEL_BANDS = {BASELINE: "baselines", CEILING: "the same bytes copied", "factors": "levels of factors"}
 
 K = TypeVar("K")
 
@@ -51,12 +54,18 @@ class Row:
 
     @property
     def band(self) -> str:
+        if self.cell.collective == KERNELS:
+            row = self.cell.algorithm.rsplit(" ", 1)[-1]
+            return row if row in KERNEL_BANDS else "factors"
         return band(self.cell.size)
 
 
 @dataclass(frozen=True)
 class Band:
-    """The cells of one collective, scale and type whose sizes lie in one band: all algorithms, in and out of place."""
+    """The cells of one collective, scale and type whose sizes lie in one band: all algorithms, in and out of place.
+
+    Of kernels: the rows of one kind.
+    """
 
     collective: str
     scale: str
@@ -233,6 +242,8 @@ def _match(a: Side, b: Side) -> tuple[list[_Match], list[Unmatched]]:
 
 def _way(cell: Cell) -> str:
     """Return how cells of one library are matched: what it chose by itself need not be the same algorithm twice."""
+    if cell.collective == KERNELS:
+        return BY_KERNEL
     return AUTO if cell.algorithm == AUTO else BY_ALGORITHM
 
 
@@ -295,10 +306,12 @@ def _apart(a: Side, b: Side) -> str:
     """Return what keeps the cells of two sides from matching."""
     values = [{name: {getattr(key[1], name) for key in side.timed} for name in FIELDS} for side in (a, b)]
     apart = [name for name in FIELDS if not values[0][name] & values[1][name]]
+    kernels = all(key[1].collective == KERNELS for side in (a, b) for key in side.timed)
+    same = "; give both the same --size, kernels and number of ranks" * kernels
     if not apart:
-        return "each name and size occurs on both sides, but no combination of them; let both sweep the same"
+        return f"each name and size occurs on both sides, but no combination of them; let both sweep the same{same}"
     texts = [f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart]
-    hint = ""
+    hint = same
     if apart == ["algorithm"]:
         hint = "; algorithms of one library are compared by commbench.repeat --against"
     if "scale" in apart:
@@ -345,6 +358,8 @@ def band(size: int) -> str:
 
 def limits(name: str) -> str:
     """Return a band's limits in words."""
+    if name in KERNEL_BANDS:
+        return KERNEL_BANDS[name]
     place = [one for one, _ in BANDS].index(name)
     limit, before = BANDS[place][1], BANDS[place - 1][1] if place else None
     if limit is None:
@@ -362,7 +377,7 @@ def _bands(rows: Sequence[Row]) -> list[Band]:
             continue
         groups[row.cell.collective, row.cell.scale, row.cell.dtype, row.way].append(row)
     for (collective, scale, dtype, way), those in groups.items():
-        for name, _ in BANDS:
+        for name in (*dict(BANDS), *KERNEL_BANDS):
             inside = [row for row in those if row.band == name]
             if not inside:
                 continue

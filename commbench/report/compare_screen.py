@@ -17,6 +17,7 @@ from commbench.report.compare import (
     AUTO,
     BEST,
     BY_ALGORITHM,
+    BY_KERNEL,
     FASTER,
     FEWEST_LAUNCHES,
     SLOWER,
@@ -25,6 +26,7 @@ from commbench.report.compare import (
     Row,
 )
 from commbench.report.sides import FIELDS, Cell, Side, letters
+from commbench.results.kernels import KERNELS
 from commbench.results.reading import UNKNOWN
 from commbench.results.spread import CANNOT_TELL, SAME
 from commbench.units import format_size
@@ -33,6 +35,7 @@ WAYS = {
     BY_ALGORITHM: "cell by cell, each algorithm and protocol with itself",
     AUTO: "what each library chose by itself (auto), whichever algorithm that was",
     BEST: "the libraries differ: the fastest algorithm of each with that of the other, whichever they are",
+    BY_KERNEL: "each kernel with itself: the same row, type and useful bytes, rank by rank",
 }
 # The columns of a row, beside those of its cell.
 COLUMNS = (
@@ -179,6 +182,8 @@ def _change(ratio: float) -> str:
 
 def label(cell: Cell) -> str:
     """Return a cell in a few words."""
+    if cell.collective == KERNELS:
+        return f"{cell.algorithm} {cell.dtype} on {cell.group}"
     protocol = f"/{cell.protocol}" if cell.protocol else ""
     return f"{cell.collective} {cell.algorithm}{protocol} at {format_size(cell.size)}"
 
@@ -194,7 +199,9 @@ def cell_table(found: Comparison, a: str, b: str, margin: float) -> tuple[str, T
         if name not in own and (one := min(values[name])) not in (None, "", UNKNOWN)
     ]
     ways = len({row.way for row in found.rows}) > 1
-    header = ["size (B)", *(["way"] if ways else []), "algorithm"]
+    kernels = values["collective"] == {KERNELS}
+    header = ["useful bytes" if kernels else "size (B)", *(["way"] if ways else [])]
+    header.append("kernel" if kernels else "algorithm")
     header += ["place" if name == "inplace" else name for name in own]
     bounds = any(part is not None for row in found.rows for part in row.of_bound)
     header += [f"{a} (us)", f"{b} (us)", *([f"{a} of bound", f"{b} of bound"] if bounds else [])]
@@ -220,10 +227,22 @@ def _ran(name: str, observed: str | None) -> str:
     return f"{name} ({observed})" if name.startswith(AUTO) and observed else name
 
 
+def band_title(found: Comparison) -> str:
+    """Return what the geometric means are of."""
+    if _sized(found):
+        return "Geometric means by size, over all algorithms, in and out of place"
+    return "Geometric means over kernels, by what a row is"
+
+
+def _sized(found: Comparison) -> bool:
+    """Whether bands are of sizes; of kernels they are not."""
+    return any(row.cell.collective != KERNELS for row in found.rows)
+
+
 def band_table(found: Comparison, a: str, b: str) -> Table:
     """Return the geometric means by size band."""
     tested = any(row.p is not None for row in found.rows)
-    what = ["collective", "scale", "dtype", "way", "band", "sizes", "cells"]
+    what = ["collective", "scale", "dtype", "way", "band", "sizes" if _sized(found) else "rows", "cells"]
     header = [*what, f"mean {b}/{a}", "smallest", "largest", *(["slower", "faster"] if tested else [])]
     return header, [
         [
@@ -243,17 +262,23 @@ def setting_table(found: Comparison, a: str, b: str) -> Table:
 def unmatched_lines(found: Comparison, a: str, b: str) -> list[str]:
     """Return the cells without a counterpart, those that differ in size only in one line."""
     groups: dict[tuple[str, str], list[int]] = {}
+    kernels: dict[tuple[str, str], list[str]] = {}
     for one in found.unmatched:
         cell = one.cell
+        if cell.collective == KERNELS:
+            named = f"{cell.algorithm} at {format_size(cell.size)}"
+            kernels.setdefault((one.why, f"{KERNELS} {cell.dtype} {cell.buffer} {cell.group}"), []).append(named)
+            continue
         parts = [cell.collective, cell.algorithm, cell.protocol, cell.dtype, cell.redop, cell.buffer, cell.method]
         parts += ["in place" if cell.inplace else None, f"root {cell.root}" if cell.root is not None else None]
         text = " ".join(part for part in (*parts, cell.group or None, cell.scale) if part)
         groups.setdefault((one.why, text), []).append(cell.size)
     lines = []
-    for (why, text), sizes in groups.items():
+    listed = {key: [*map(format_size, sorted(sizes))] for key, sizes in groups.items()}
+    for (why, text), names in (listed | kernels).items():
         for side, letter in ((found.a.name, a), (found.b.name, b)):
             why = why.replace(f" in {side}", f" in {letter}")
-        lines.append(f"{why}: {text}: {', '.join(map(format_size, sorted(sizes)))}")
+        lines.append(f"{why}: {text}: {', '.join(names)}")
     return lines
 
 
@@ -301,7 +326,7 @@ def text(sides: Sequence[Side], comparisons: Sequence[Comparison], margin: float
             ]
         )
         show(table)
-        section("Geometric means by size, over all algorithms, in and out of place")
+        section(band_title(found))
         show(band_table(found, a, b))
         section(f"Unmatched: {_cells(len(found.unmatched))}")
         say(unmatched_lines(found, a, b))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from commbench.errors import ResultsError
@@ -12,6 +13,8 @@ from commbench.report.compare import MARGIN, Comparison, compare
 from commbench.report.sides import Side
 from commbench.results.findings import LEVELS, NOTE, Finding, finding
 from commbench.results.frame import frame_of
+from commbench.results.kernels import KERNELS, device_names, read
+from commbench.results.reading import Reading
 from commbench.results.status import OK
 
 Frame: TypeAlias = Any  # a pandas.DataFrame: with its stubs every label would need a cast
@@ -58,9 +61,17 @@ class Content:
         right = self.frame[self.frame["status"] == OK]
         return right[(right["busbw"] > 0) | (right["algbw"] > 0)]
 
+    @property
+    def kernels(self) -> Frame:
+        """The rows of kernels, with the columns of `commbench.results.kernels.Result.beside`, `device` and `slow`."""
+        return self.frame[self.frame["collective"] == KERNELS]
+
     def families(self) -> Iterator[tuple[str, dict[str, Any], Frame]]:
-        """Yield the rows with a time and a size, family by family: the side, what they share, and they."""
-        timed = self.timed[self.timed["size"] > 0]
+        """Yield the rows with a time and a size, family by family: the side, what they share, and they.
+
+        Rows of kernels are of no family: among them the size tells one kernel from another.
+        """
+        timed = self.timed[(self.timed["size"] > 0) & (self.timed["collective"] != KERNELS)]
         for (side, *values), rows in timed.groupby(["side", *FAMILY], dropna=False, sort=False):
             yield side, dict(zip(FAMILY, values, strict=True)), rows
 
@@ -89,7 +100,7 @@ def _frame(sides: Mapping[str, Side], links: Mapping[str, Links]) -> Frame:
 
     parts = []
     for letter, side in sides.items():
-        part = frame_of(side.readings)
+        part = _with_kernels(frame_of(side.readings), side.readings)
         part.insert(0, "side", letter)
         parts.append(part)
     whole = pandas.concat([part for part in parts if len(part)] or parts, ignore_index=True)
@@ -106,6 +117,24 @@ def _frame(sides: Mapping[str, Side], links: Mapping[str, Links]) -> Frame:
     ]
     numbers = {"bound": pandas.Series(bounds, dtype=float), "nic": pandas.Series(nics, dtype=float)}
     return whole.assign(label=labels, place=places, **numbers)
+
+
+def _with_kernels(frame: Frame, readings: Sequence[Reading]) -> Frame:
+    """Return the records with the columns that runs of kernels have beside, where there is such a run."""
+    import pandas
+
+    rows: list[dict[str, Any]] = []
+    for reading in readings:
+        if reading.manifest is None or reading.manifest["plan"]["facts"].get("collective") != KERNELS:
+            rows += [{}] * len(reading)
+            continue
+        names = device_names(reading.manifest["library"]["devices"])
+        rows += [{**one.beside, "device": names[one.rank], "slow": one.slow} for one in read(Path(reading.source))]
+    if not any(rows):
+        return frame
+    beside = pandas.DataFrame(rows, index=frame.index)
+    numbers = [name for name in beside.columns if name.startswith(("predicted_", "of_"))]
+    return frame.join(beside.astype(dict.fromkeys(numbers, float)))  # a column of nothing but None too
 
 
 def scale(nranks: Any, nnodes: Any) -> str:

@@ -15,7 +15,16 @@ from commbench.report import compare_screen as screen
 from commbench.report.content import Content
 from commbench.report.drawing import drawings, style
 from commbench.report.summary import Statement
-from commbench.report.tables import ROWS, Table, best_table, finding_table, row_table, setting_table, side_table
+from commbench.report.tables import (
+    ROWS,
+    Table,
+    best_table,
+    finding_table,
+    kernel_table,
+    row_table,
+    setting_table,
+    side_table,
+)
 
 MOST_PICTURES = 40
 _PREFIXES = {"svg": "image/svg+xml", "png": "image/png"}
@@ -47,6 +56,7 @@ def render(content: Content, statements: Sequence[Statement], best: Sequence[Any
         sides=side_table(content),
         pictures=pictures[:MOST_PICTURES],
         left_out=[one.title for one in pictures[MOST_PICTURES:]],
+        kernels=kernel_table(content),
         best=best_table(best),
         comparisons=list(_comparisons(content)),
         findings=finding_table(content),
@@ -82,6 +92,7 @@ def _comparisons(content: Content) -> Iterable[dict[str, Any]]:
         shared, cells = screen.cell_table(found, a, b, content.margin)
         yield {
             "title": f"{b} against {a}",
+            "means": screen.band_title(found),
             "shared": shared,
             "ways": [f"{way}: {screen.WAYS[way]}" for way in dict.fromkeys(row.way for row in found.rows)],
             "bands": Table.plain(*screen.band_table(found, a, b)),

@@ -8,7 +8,7 @@ from commbench.report import compare_screen as screen
 from commbench.report.best import Best
 from commbench.report.content import Content
 from commbench.report.summary import Statement
-from commbench.report.tables import best_table, finding_table, row_table, setting_table, side_table
+from commbench.report.tables import best_table, finding_table, kernel_table, row_table, setting_table, side_table
 
 ROWS = 500  # of records: the CSV has all
 
@@ -25,6 +25,8 @@ def render(content: Content, statements: Sequence[Statement], best: Sequence[Bes
         lines += ["", f"## {b} against {a}", "", *screen.markdown_table(screen.band_table(found, a, b)), ""]
         lines += [f"Cells: {screen.escaped(shared)}", "", *screen.markdown_table(cells)]
         lines += ["", *(f"- unmatched: {screen.escaped(line)}" for line in screen.unmatched_lines(found, a, b))]
+    if len(content.kernels):
+        lines += ["", "## Kernels", "", *screen.markdown_table(kernel_table(content).texts)]
     if best:
         lines += ["", "## Best algorithms", "", *screen.markdown_table(best_table(best).texts)]
     lines += [

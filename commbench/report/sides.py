@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from commbench.errors import ResultsError, UsageError
 from commbench.results.collect import collect, expanded, read_run
 from commbench.results.journal import MANIFEST
+from commbench.results.kernels import KERNELS
 from commbench.results.launches import run_folders
 from commbench.results.reading import UNKNOWN, Reading
 from commbench.results.record import Record
@@ -136,6 +137,8 @@ class Side:
         return Cell(scale=self._scale(record, devices), **values)
 
     def _scale(self, record: Record, devices: Sequence[str]) -> str:
+        if record.collective == KERNELS:  # each rank has its own, whichever others work beside it
+            return "1 device"
         if self._match == NODES:
             return _number(record.nnodes, "node")
         if self._match == RANKS:
@@ -180,7 +183,12 @@ def letters(number: int) -> list[str]:
 
 
 def vendor(record: Record) -> str:
-    """Return whose algorithms a record's are: the library without its version, the backend where it is not known."""
+    """Return whose algorithms a record's are: the library without its version, the backend where it is not known.
+
+    A kernel is the same pattern whatever runs it.
+    """
+    if record.collective == KERNELS:
+        return KERNELS
     name = re.split(r"\s+v?\d", record.library)[0].strip()
     return name if name not in ("", UNKNOWN) else record.backend
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from commbench.report.best import WORTH, Best
 from commbench.report.compare_screen import leads, words
 from commbench.report.content import PLACES, Content, Located, scale, title, whole_or_none
+from commbench.report.kernels import lost, reached
 from commbench.report.published import published
 from commbench.results.findings import DOUBT, WITHDRAWN
+from commbench.results.kernels import KERNELS
 from commbench.results.status import FAILURES, OK
 from commbench.units import approximate_size, format_size
 
@@ -31,7 +33,7 @@ def summary(content: Content, best: list[Best]) -> list[Statement]:
     """Return the summary, in the order in which it is to be read."""
     if content.frame.empty:
         return [Statement(WRONG, "there are no records: nothing was measured, or nothing could be read")]
-    parts = (_simulated, _wrong, _compared, _best, _doubted)
+    parts = (_simulated, _wrong, _compared, _best, _kernels, _doubted)
     found = [one for part in parts for one in part(content)]
     found += _auto(best)
     return [*_capped(found), *_to_do(content, best)]
@@ -72,7 +74,8 @@ def _wrong(content: Content) -> Iterator[Statement]:
 def _best(content: Content) -> Iterator[Statement]:
     """What was reached, of each side and collective: the highest rate and the shortest time."""
     groups = ["side", "collective", "nranks", "nnodes"]
-    for (side, name, n, k), rows in content.rated.groupby(groups, dropna=False, sort=False):
+    rated = content.rated[content.rated["collective"] != KERNELS]
+    for (side, name, n, k), rows in rated.groupby(groups, dropna=False, sort=False):
         where = f"{side}: {name} on {scale(n, k)}"
         column = "busbw" if (rows["busbw"] > 0).any() else "algbw"
         row = int(rows[column].idxmax())
@@ -100,6 +103,14 @@ def _best(content: Content) -> Iterator[Statement]:
             least = small.loc[small["time_us"].idxmin()]
             text = f"{where}: down to {least['time_us']:.4g} us at {format_size(int(least['size']))} ({least['label']})"
             yield Statement(BEST, text, (int(small["time_us"].idxmin()),))
+
+
+def _kernels(content: Content) -> Iterator[Statement]:
+    """What each kernel reached, which devices are slow, and what traffic does not explain."""
+    for text, rows in reached(content):
+        yield Statement(BEST, text, rows)
+    for text, rows in lost(content):
+        yield Statement(SLOW, text, rows)
 
 
 def _doubted(content: Content) -> Iterator[Statement]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from commbench.report.best import Best, sizes_in_words
 from commbench.report.content import PLACES, Content, scale, title
+from commbench.report.kernels import bracket, ratio
+from commbench.results.kernels import BASELINE, CEILING, KERNELS
 from commbench.units import format_size
 
 ROWS = 20_000  # of records in a page: beyond, browsers stutter
@@ -62,17 +64,18 @@ def side_table(content: Content) -> Table:
     """Return what the sides are."""
     lines = []
     for letter, side in content.sides.items():
-        scales = dict.fromkeys(
-            scale(n, k)
-            for n, k in content.frame.loc[content.frame["side"] == letter, ["nranks", "nnodes"]].itertuples(index=False)
-        )
+        mine = content.frame[content.frame["side"] == letter]
+        together = mine.loc[mine["collective"] != KERNELS, ["nranks", "nnodes"]]
+        scales = dict.fromkeys(scale(n, k) for n, k in together.itertuples(index=False))
+        devices = mine.loc[mine["collective"] == KERNELS, "group"].nunique()
+        scales |= {f"{devices} device{'s' * (devices > 1)}, each alone": None} if devices else {}
         links = content.links[letter]
         given = [f"link {links.link:g}" if links.link else "", f"NIC {links.nic:g}" if links.nic else ""]
         formats = dict.fromkeys(reading.format for reading in side.readings)
         words = [
             *(letter, side.name, ", ".join(formats), str(side.launches)),
             *(_joined(side.settings.get(name, ())) for name in ("library", "devices")),
-            *(", ".join(scales), ", ".join(one for one in given if one) or "not given", str(_count(content, letter))),
+            *(", ".join(scales), ", ".join(one for one in given if one) or "not given", str(len(mine))),
         ]
         lines.append(words)
     header = ["side", "path", "format", "launches", "library", "devices", "scale", "GB/s a rank", "records"]
@@ -81,10 +84,6 @@ def side_table(content: Content) -> Table:
 
 def _joined(values: Any) -> str:
     return ", ".join(sorted(values)) or "unknown"
-
-
-def _count(content: Content, letter: str) -> int:
-    return int((content.frame["side"] == letter).sum())
 
 
 def best_table(best: Sequence[Best]) -> Table:
@@ -100,6 +99,43 @@ def best_table(best: Sequence[Best]) -> Table:
         where = [Cell(one.side), Cell(title(one.family)), Cell(PLACES[one.place]), Cell(one.range, one.sizes[0])]
         lines.append([*where, Cell(one.label, row=one.row), Cell(", ".join(unsure) or "-"), *auto])
     return Table(["side", "cells", "place", "sizes", "fastest", "not told apart from", "auto / fastest", "at"], lines)
+
+
+def kernel_table(content: Content) -> Table:
+    """Return the rows of kernels on each device, with links to those that tell more."""
+    rows = content.kernels
+    lines = []
+    for row, one in zip(rows.index, rows.to_dict("records"), strict=True):
+        measured = [one[name] for name in ("algbw", "of_baseline", "of_baseline_low", "of_baseline_high")]
+        free = one["factor"] not in (BASELINE, CEILING)  # of those two there is nothing to predict
+        ends = [one[name] for name in ("predicted_low", "predicted_high")] if free else []
+        against = "" if one["against"] == BASELINE else f" of {one['against']}"
+        parts = [one[name] for name in ("of_ceiling", "of_peak", "of_others")]
+        others = _share(parts[-1])
+        if one["slow"] is True:
+            others = Cell(f"{others.text}: slow", others.number)
+        lines.append(
+            [
+                *(Cell(one["side"]), Cell(one["kernel"]), Cell(one["dtype"]), Cell(one["device"])),
+                *(Cell(one["factor"]), Cell(one["level"]), _rate(measured[0], one["status"], int(row))),
+                *(*map(_share, measured[1:]), _predicted(ends, against), *map(_share, parts[:-1]), others),
+            ]
+        )
+    header = ["side", "kernel", "dtype", "device", "factor", "level", "GB/s", "of baseline", "low", "high", "predicted"]
+    return Table([*header, "of ceiling", "of data sheet", "of other devices"], lines)
+
+
+def _rate(value: Any, status: str, row: int) -> Cell:
+    return Cell(status, None, row) if value is None or value != value else Cell(f"{value:.2f}", float(value), row)
+
+
+def _predicted(ends: list[Any], against: str) -> Cell:
+    known = [end for end in ends if end == end and end is not None]
+    return Cell(bracket(*known) + against, known[0]) if known else Cell("-" if ends else "")
+
+
+def _share(value: Any) -> Cell:
+    return Cell("") if value is None or value != value else Cell(ratio(value), float(value))
 
 
 def finding_table(content: Content) -> Table:
@@ -124,6 +160,8 @@ def row_table(content: Content, most: int) -> Table:
     """Return the records, at most so many."""
     frame = content.frame.head(most)
     columns = [name for name in COLUMNS if frame[name].notna().any()]
+    if len(frame) and (frame["collective"] == KERNELS).all():  # a device each: no bus, no ranks together
+        columns = [name for name in columns if name not in ("nranks", "nnodes", "busbw")]
     lines = [[_cell(value) for value in values] for values in frame[columns].itertuples(index=False, name=None)]
     return Table([_HEADERS.get(name, name) for name in columns], lines, list(map(int, frame.index)))
 

@@ -69,13 +69,13 @@ def faults_of_baseline(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def outside_bracket(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the rows whose share of the baseline is not within what was predicted: findings, no faults."""
+    """Return the rows whose share of the row they are held against is not within what was predicted: no faults."""
     return [
-        f"{row['factor']} {row['level']} ({row['of_baseline']:.2f})"
+        f"{row['factor']} {row['level']} ({row['of_reference']:.2f})"
         for row in rows
-        if row["of_baseline"] is not None
+        if row["of_reference"] is not None
         and row["predicted_low"] is not None
-        and not row["predicted_low"] - SLACK <= row["of_baseline"] <= row["predicted_high"] + SLACK
+        and not row["predicted_low"] - SLACK <= row["of_reference"] <= row["predicted_high"] + SLACK
     ]
 
 
@@ -89,11 +89,15 @@ def waterfall(rows: Sequence[Mapping[str, Any]]) -> str:
         (
             *(row["algorithm"], row["dtype"], row["status"], number(row["algbw"], 0), number(row["of_peak"], 3)),
             *(number(row["of_ceiling"], 3), number(row["of_baseline"], 3)),
+            *(row["against"], number(row["of_reference"], 3)),
             f"{number(row['predicted_low'], 3)} to {number(row['predicted_high'], 3)}",
         )
         for row in rows
     ]
-    return table(("row", "dtype", "status", "GB/s", "of peak", "of ceiling", "of baseline", "predicted"), cells)
+    return table(
+        ("row", "dtype", "status", "GB/s", "of peak", "of ceiling", "of baseline", "against", "share", "predicted"),
+        cells,
+    )
 
 
 def peers(limit: float) -> Found:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from tests.gpu import kernels
+from commbench.kernels._numba_cpu import Backend
+from commbench.kernels._pattern import Problem
+from tests.gpu import kernel_peers, kernels
 from tests.gpu.one_gpu import Skip, Trouble
 
 
 def row(factor: str = "baseline", level: str = "", **changes: Any) -> dict[str, Any]:
     """A row that is as it should be."""
     found = {"algorithm": f"weight_update adamw {factor} {level}".rstrip(), "dtype": "float16", "status": "ok"}
-    numbers = {"algbw": 2800.0, "of_peak": 0.836, "of_ceiling": 0.97, "of_baseline": 1.0}
+    numbers = {"algbw": 2800.0, "of_peak": 0.836, "of_ceiling": 0.97, "of_baseline": 1.0, "of_reference": 1.0}
     return {**found, "reason": "", "factor": factor, "level": level, **numbers} | {
+        "against": "baseline",
         "predicted_low": 1.0,
         "predicted_high": 1.0,
         **changes,
@@ -38,20 +42,39 @@ def test_a_baseline_far_below_its_ceiling_is_a_fault_and_so_is_none() -> None:
 
 
 def test_rows_outside_their_bracket_are_named() -> None:
-    within = row("stride", "2", predicted_low=0.5, predicted_high=1.0, of_baseline=0.46)
-    below = row("stride", "8", predicted_low=0.25, predicted_high=0.5, of_baseline=0.1)
-    unknown = row("cache", "warm", predicted_low=None, predicted_high=None, of_baseline=2.0)
+    within = row("stride", "2", predicted_low=0.5, predicted_high=1.0, of_reference=0.46)
+    below = row("stride", "8", predicted_low=0.25, predicted_high=0.5, of_reference=0.1)
+    unknown = row("cache", "warm", predicted_low=None, predicted_high=None, of_reference=2.0)
     assert kernels.outside_bracket([row(), within, below, unknown]) == ["stride 8 (0.10)"]
 
 
 def test_the_waterfall_has_measured_beside_predicted() -> None:
     missing = row("cache", "warm", status="not_measured", algbw=None, of_peak=None, of_ceiling=None, of_baseline=None)
-    lines = kernels.waterfall([row("stride", "8", of_baseline=0.3, predicted_low=0.25), missing]).splitlines()
+    missing["of_reference"] = None
+    lines = kernels.waterfall(
+        [row("stride", "8", of_baseline=0.3, predicted_low=0.25, against="width 4 B", of_reference=0.4), missing]
+    ).splitlines()
     assert lines[1].split() == [
         *("weight_update", "adamw", "stride", "8", "float16", "ok", "2800", "0.836", "0.970", "0.300"),
-        *("0.250", "to", "1.000"),
+        *("width", "4", "B", "0.400", "0.250", "to", "1.000"),
     ]
-    assert lines[2].split()[5:] == ["not_measured", "-", "-", "-", "-", "1.000", "to", "1.000"]
+    assert lines[2].split()[5:] == ["not_measured", "-", "-", "-", "-", "baseline", "-", "1.000", "to", "1.000"]
+
+
+class Idle(Backend):
+    """A device whose kernels do nothing."""
+
+    def prepare(self, problem: Problem, arenas: Mapping[str, Any]) -> Callable[[], None]:
+        return lambda: None
+
+
+def test_a_kernel_that_is_held_against_others_has_right_answers() -> None:
+    pytest.importorskip("numba", reason="no Numba: pip install -c constraints.txt '.[kernels]'")
+    launch, arenas = kernel_peers.ours(Backend("cpu", 0), "copy", "", "float16", elements=1 << 12)
+    launch()
+    assert list(arenas) == ["a", "b"]
+    with pytest.raises(RuntimeError, match=r"copy float16: 4096 elements or bytes beside them are wrong"):
+        kernel_peers.ours(Idle("cpu", 0), "copy", "", "float16", elements=1 << 12)
 
 
 def test_torch_must_be_slower() -> None:

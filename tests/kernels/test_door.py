@@ -58,19 +58,25 @@ def test_a_size_beyond_memory_says_what_is_needed_and_what_is_free(tmp_path: Pat
 def test_a_waterfall_is_measured_kept_and_taken_up_again(tmp_path: Path) -> None:
     done = door(*SMALL, "--factor", "stride", "--out", "run", name="kernels.copy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "# 7 of 7 cells ok" in done.stdout
+    assert "# 8 of 8 cells ok" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("   stride")]
     assert [row[1] for row in rows] == ["2", "4", "8", "16", "32"]
-    assert [row[6] for row in rows] == ["0.33", "0.17", "0.083", "0.042", "0.021"]  # predicted: no interval of 2 rounds
+    assert {" ".join(row[4:6]) for row in rows} == {"hint none"}  # whose stores do not stream either
+    assert [row[9] for row in rows] == ["0.50", "0.25", "0.12", "0.062", "0.031"]  # predicted: of each element 6 bytes
+    # move there, of each line of 32 elements 192; there is no interval of two rounds
     records = read_records(tmp_path / "run")
     assert {(record.status, record.wrong, record.rounds) for record in records} == {("ok", 0, 2)}
     beside = [json.loads(line) for line in (tmp_path / "run" / "kernels.jsonl").read_text().splitlines()]
-    assert [entry["factor"] for entry in beside] == ["ceiling", "baseline", *["stride"] * 5]
+    assert [entry["factor"] for entry in beside] == ["ceiling", "baseline", *["stride"] * 5, "hint"]
+    assert beside[2]["against"] == "hint none" and beside[7]["against"] == beside[1]["against"] == "baseline"
+    assert beside[7]["of_reference"] == beside[7]["of_baseline"]
+    assert (beside[1]["sectors_per_request"], beside[1]["lines_per_request"]) == (2, 2)  # 64 elements of 2 B: 128 B
+    assert beside[1]["sectors"] == beside[1]["size"] / 64
     assert beside[1]["of_baseline"] == 1 and beside[0]["size"] == beside[0]["count"] * 4
 
     again = door("--out", "run", "--resume", "--rounds", "3", "--json", name="kernels.copy", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert [json.loads(line)["rounds"] for line in again.stdout.splitlines()] == [3] * 7
+    assert [json.loads(line)["rounds"] for line in again.stdout.splitlines()] == [3] * 8
     other = door("--out", "run", "--resume", "--size", "128K", name="kernels.copy", cwd=tmp_path)
     assert other.returncode == 2 and "holds another plan" in other.stderr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,23 +18,53 @@ UPDATE = _study.patterns("weight_update")[0].of("float16")
 
 
 @pytest.mark.parametrize(
-    ("access", "sectors"),
-    [  # sectors of 32 B that one load of a warp asks for, of 16-bit numbers; 32 lanes
-        (Access(), 2),
-        (Access(vector=2), 4),
-        (Access(vector=8), 16),
-        (Access(vector=8, offset=8), 17),
-        (Access(offset=1), 3),
-        (Access(stride=2), 4),
-        (Access(stride=4), 8),
-        (Access(stride=8), 16),
-        (Access(stride=16), 32),
-        (Access(stride=32), 32),
+    ("access", "sectors", "lines"),
+    [  # of 32 and of 128 B, that one load of a warp asks for, of 16-bit numbers; 32 lanes
+        (Access(), 2, 1),
+        (Access(vector=2), 4, 1),
+        (Access(vector=8), 16, 4),
+        (Access(vector=8, offset=8), 17, 5),
+        (Access(offset=1), 3, 1),
+        (Access(offset=15), 3, 1),
+        (Access(stride=2), 4, 1),
+        (Access(stride=4), 8, 2),
+        (Access(stride=8), 16, 4),
+        (Access(stride=16), 32, 8),
+        (Access(stride=32), 32, 16),
     ],
 )
-def test_sectors_of_one_request(access: Access, sectors: int) -> None:
-    one = Problem(COPY, access, 32 * access.vector * access.stride)
-    assert traffic(one, NVIDIA).sectors["a", "read"] == (sectors, sectors)
+def test_sectors_and_lines_of_one_request(access: Access, sectors: int, lines: int) -> None:
+    found = traffic(Problem(COPY, access, 32 * access.vector * access.stride), NVIDIA)
+    assert found.sectors["a", "read"] == (sectors, sectors)
+    assert found.lines["a", "read"] == (lines, lines)
+    assert found.instructions["a", "read"] == 1
+    assert found.a_request(found.sectors) == sectors and found.a_request(found.lines) == lines
+
+
+@pytest.mark.parametrize(
+    ("access", "granules_64", "granules_128"),
+    [  # of one load of a wave of 64 lanes on AMD, of 16-bit numbers
+        (Access(), 2, 1),
+        (Access(offset=1), 3, 2),
+        (Access(stride=16), 32, 16),
+    ],
+)
+def test_granules_of_one_request_of_a_wave(access: Access, granules_64: int, granules_128: int) -> None:
+    found = traffic(Problem(COPY, access, 64 * access.stride), AMD)
+    assert found.sectors["a", "read"] == (granules_64, granules_64)
+    assert found.lines["a", "read"] == (granules_128, granules_128)
+
+
+def test_structs_of_16_bytes_take_four_lines_of_each_request() -> None:
+    apart = traffic(Problem(UPDATE, Access(layout="aos"), 32), NVIDIA)
+    assert apart.lines["structs", "read"] == (4, 4 * 4) and apart.instructions["structs", "read"] == 4
+    whole = traffic(Problem(UPDATE, Access(layout="whole"), 32), NVIDIA)
+    assert (whole.sectors["structs", "read"], whole.lines["structs", "read"]) == ((16, 16), (4, 4))
+
+
+def test_a_random_gather_asks_for_a_line_a_lane() -> None:
+    found = traffic(Problem(COPY, Access(index="random"), 1 << 18), NVIDIA)
+    assert found.lines["a", "read"][1] / found.instructions["a", "read"] > 31  # of 4096 lines two may be the same
 
 
 @pytest.mark.parametrize(("layout", "useful", "moved"), [("aos", 28, 32), ("whole", 28, 32)])
@@ -116,3 +148,37 @@ def test_a_device_has_the_levels_of_what_it_can_vary() -> None:
     found = levels(UPDATE, UPDATE.baseline(), NVIDIA, {"stride", "vector"}, FACTORS)
     assert {level.factor for level in found} == {"width", "stride"}
     assert levels(UPDATE, Access(), CPU, {"stride"}, ["threads"]) == []
+
+
+GPU = frozenset({field.name for field in fields(Access)} - {"threads"} | {"whole"})
+
+
+@pytest.mark.parametrize(
+    ("base", "memory", "offers"),
+    [(UPDATE.baseline(), NVIDIA, GPU), (Access(hint="streaming"), CPU, GPU | {"threads"}), (Access(), CPU, GPU)],
+    ids=["gpu", "cpu", "plain"],
+)
+def test_a_level_differs_in_one_thing_from_the_row_that_it_is_held_against(
+    base: Access, memory: Memory, offers: frozenset[str]
+) -> None:
+    for asked in (list(FACTORS), ["stride"], ["gather", "cache"]):
+        found = levels(UPDATE, base, memory, offers, asked)
+        rows = {level.name: level.access for level in found} | {"baseline": base}
+        assert all(len(level.access.differs(rows[level.against])) == 1 for level in found)
+
+
+def test_narrow_levels_are_held_against_the_narrowest_width_and_predicted_from_it() -> None:
+    base = UPDATE.baseline()
+    found = {level.name: level for level in levels(UPDATE, base, NVIDIA, GPU, ["stride", "misalignment", "blocks"])}
+    assert {name: level.against for name, level in found.items() if level.against != "baseline"} == dict.fromkeys(
+        ["misalignment 1 element", *(f"stride {stride}" for stride in (2, 4, 8, 16, 32))], "width 4 B"
+    )
+    assert found["width 4 B"].against == "baseline" and found["width 4 B"].access == Access()
+    narrow = predict(UPDATE, Access(), Access(stride=8), NVIDIA)
+    assert (found["stride 8"].predicted_low, found["stride 8"].predicted_high) == narrow
+
+
+def test_a_warm_row_is_held_against_one_whose_stores_do_not_pass_the_cache_either() -> None:
+    (none, warm) = levels(UPDATE, Access(hint="streaming"), CPU, {"hint", "warm"}, ["cache"])
+    assert (none.name, warm.name, warm.against) == ("hint none", "cache warm", "hint none")
+    assert warm.predicted_low is warm.predicted_high is None

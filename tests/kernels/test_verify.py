@@ -153,3 +153,12 @@ def test_contents_repeat_after_a_prime_and_gaps_have_the_fill() -> None:
     grads = Check(problem).contents("g")[GUARD:-GUARD].view(np.float16)
     assert (grads[:10] == grads[PERIOD:]).all() and len(np.unique(grads)) > 10_000
     assert (Check(problem).contents("w") == FILL).all()
+
+
+def test_what_is_moved_from_one_guard_into_another_is_found() -> None:
+    copy = _study.patterns("copy")[0].of("float32")
+
+    def run_on(arenas: Arenas) -> None:
+        arenas["b"][-GUARD : -GUARD + 8] = arenas["a"][-GUARD : -GUARD + 8]
+
+    assert checked(Problem(copy, Access(), 300), run_on) == 8

@@ -58,6 +58,6 @@ def walks(pattern: Pattern) -> dict[str, Access]:
     }
     for name in ("stride_4", "stride_16", "elements_4_vectors"):  # no other kernels than those beside them
         del found[name]
-    found["loop"] = replace(base, blocks=2)
+    found["blocks"] = replace(base, blocks=2)
     found["elements_of_a_loop"] = replace(base, items=2, blocks=2)
     return found

@@ -61,13 +61,13 @@ def await_visits(job: Job, folder: Path, number: int) -> None:
         time.sleep(0.01)
 
 
-def process_of(job: Job, rank: int) -> int:
+def process_of(job: Job, rank: int, door: str = DOOR) -> int:
     """Return the process of a rank."""
     for pid in job.processes():
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         is_rank = any(name + str(rank).encode() in entries for name in _RANK_VARIABLES)
-        if is_rank and DOOR.encode() in command and Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
+        if is_rank and door.encode() in command and Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
             return pid
     raise AssertionError(f"no process of rank {rank}")
 

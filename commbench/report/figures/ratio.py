@@ -9,6 +9,7 @@ from typing import Any
 from commbench.report.compare import FASTER, SLOWER, Row
 from commbench.report.content import PLACES, Content
 from commbench.report.drawing import Drawing, colours_and_markers, plain, size_axis
+from commbench.results.kernels import KERNELS
 
 PLACE = 1
 
@@ -17,7 +18,7 @@ def drawings(content: Content) -> Iterator[Drawing]:
     """Yield a picture for each collective of each comparison."""
     for found in content.comparisons:
         a, b = content.letter(found.a), content.letter(found.b)
-        for name in dict.fromkeys(row.cell.collective for row in found.rows):
+        for name in dict.fromkeys(row.cell.collective for row in found.rows if row.cell.collective != KERNELS):
             rows = [row for row in found.rows if row.cell.collective == name and row.cell.size > 0]
             if rows:
                 yield Drawing(

@@ -8,13 +8,14 @@ from typing import Any
 
 from commbench.report.content import FAMILY, Content, Frame
 from commbench.report.drawing import Drawing, colours_and_markers, log_axis, plain, size_axis
+from commbench.results.kernels import KERNELS
 
 PLACE = 4
 
 
 def drawings(content: Content) -> Iterator[Drawing]:
     """Yield a picture for each side whose records tell of single iterations, or that has several launches."""
-    timed = content.timed
+    timed = content.timed[content.timed["collective"] != KERNELS]  # of those, waterfalls have intervals
     for letter in content.sides:
         rows = timed[(timed["side"] == letter) & (timed["size"] > 0)]
         spread = _spread(rows)
