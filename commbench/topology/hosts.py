@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
+from typing import Any
 
 from commbench.errors import UsageError
 
 MOST = 2_000_000  # hosts of one list: more are a slip, and would fill the memory
-_PARTS = re.compile(r",(?![^\[]*\])")  # commas outside brackets
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_RANGE = re.compile(r"([^\[\]]*)\[(\d{1,9})-(\d{1,9})\]([^\[\]]*)")
@@ -19,10 +19,8 @@ _OTHER = re.compile(r"[&!^@*?\s]")  # ClusterShell's operators on sets, which no
 
 def expand(text: str) -> list[str]:
     """Return the hosts that `text` names, as often and in the order that it does; UsageError where it is no list."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
     hosts: list[str] = []
-    for part in _PARTS.split(text.strip()):
+    for part in _parts(text.strip()):
         if not part or _OTHER.search(part) or _STEP_OR_HUGE.search(part) or part.count("[") != part.count("]"):
             raise UsageError(_rule(text, "each part is a name, with ranges in closed brackets"))
         if len(hosts) + _at_least(part) > MOST:
@@ -30,19 +28,42 @@ def expand(text: str) -> list[str]:
         if (plain := _plain(part)) is not None:
             hosts += plain
             continue
+        module = _clustershell()
         try:
-            found = NodeSet(part, resolver=RESOLVER_NOGROUP)
-        except NodeSetException as error:
+            hosts += module.NodeSet(part, resolver=module.RESOLVER_NOGROUP)
+        except module.NodeSetException as error:
             raise UsageError(_rule(text, str(error))) from None
-        hosts += found
     return hosts
 
 
 def fold(hosts: Iterable[str]) -> str:
     """Return hosts as one list in ranges, sorted, each once."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+    module = _clustershell()
+    folded = module.NodeSet.fromlist(list(hosts), resolver=module.RESOLVER_NOGROUP)
+    folded.fold_axis = (-1,)  # the last number of a name: Slurm takes two ranges in a name and no more
+    return str(folded)
 
-    return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
+
+def _clustershell() -> Any:
+    try:
+        from ClusterShell import NodeSet
+    except ImportError:
+        raise UsageError("lists of hosts need ClusterShell: pip install 'commbench[topology]'") from None
+    return NodeSet
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what stands between the commas that are outside brackets."""
+    held: list[str] = []
+    inside = 0
+    for piece in text.split(","):
+        held.append(piece)
+        inside += piece.count("[") - piece.count("]")
+        if inside <= 0:
+            yield ",".join(held)
+            held, inside = [], 0
+    if held:
+        yield ",".join(held)
 
 
 def _plain(part: str) -> list[str] | None:

@@ -88,11 +88,9 @@ def check_tree(
 
 
 def hosts_at(text: str, source: str, line: int) -> tuple[str, ...]:
-    """Return the names that the list `text` has, each possible; raise TopologyError with the line where it is none."""
+    """Return the names that the list `text` has; raise TopologyError with the line where it is none."""
     try:
-        return tuple(_named(name, source, line) for name in hosts.expand(text))
-    except TopologyError:
-        raise
+        return tuple(hosts.expand(text))
     except UsageError as error:
         raise TopologyError(source, line, str(error)) from None
 
@@ -176,7 +174,7 @@ def _nodes(source: str, groups: Iterable[NodesLine]) -> dict[str, int]:
                     f"node {name} is declared already, in line {on[name]}; name it once, on the leaves of all its NICs"
                 )
                 raise TopologyError(source, group.line, text)
-            on[name] = group.line
+            on[_named(name, source, group.line)] = group.line
     return on
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from commbench.results.findings import DOUBT, NOTE, Finding, finding
 from commbench.topology.cluster import Block, Cluster, Switch
@@ -128,7 +129,10 @@ def _unlike(kind: str, key: str, parts: list[Yaml], name: str, source: str) -> t
     groups = [NodesLine(_hosts(one, "nodes", source), one.line) for one in parts]
     names = [_word(one, key, source) for one in parts]
     tree = check_tree(source, [], groups)
-    blocks = tuple(Block(group.nodes, name=part) for part, group in zip(names, groups, strict=True))
+    blocks = tuple(
+        Block(group.nodes, name=part, annotations={"topology": kind, **_rest(one, ("nodes", key))})
+        for one, part, group in zip(parts, names, groups, strict=True)
+    )
     value = f"topology {name} is a {kind}, which has no switches: its nodes are taken, and their distances are not"
     remedy = "describe the fabric as a tree to have costs told by distance"
     said = finding("topology without switches", DOUBT, source, [one.line for one in parts], value, remedy)
@@ -172,6 +176,10 @@ def _list(one: Yaml, key: str, source: str) -> list[Yaml]:
 
 def _hosts(one: Yaml, key: str, source: str) -> tuple[str, ...]:
     return hosts_at(_word(one, key, source), source, one.line) if key in _entries(one, source) else ()
+
+
+def _rest(one: Yaml, taken: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value.value for key, value in (one.entries or {}).items() if key not in taken}
 
 
 def _truth(value: Yaml, source: str) -> bool:

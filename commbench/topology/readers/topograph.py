@@ -41,13 +41,14 @@ def read(text: str, source: str) -> Reading:
     kept: dict[str, dict[str, Any]] = {}
     top = (root.entries or {}).get("switches")
     for name, one in _entries(top, source, "switches") if top else ():
+        line = top.keys[name] if top else one.line
         if one.text == "":  # a leaf that is named, and no more
-            switches.append(SwitchLine(name, one.line))
+            switches.append(SwitchLine(name, line))
             continue
         _only(one, source, f"switch {name[:60]}", ("switches", "labels", "annotations"))
         entries = one.entries or {}
         below = _words(entries["switches"], source, "switches") if "switches" in entries else ()
-        switches.append(SwitchLine(name, one.line, below))
+        switches.append(SwitchLine(name, line, below))
         kept[name] = _kept(one, source)
     groups: list[NodesLine] = []
     blocks: list[Block] = []
