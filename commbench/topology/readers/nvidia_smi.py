@@ -23,8 +23,8 @@ MOST_NVLINKS = 18  # of one GPU: Hopper and Blackwell
 MOST_ENDS = 256
 _ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 _HEAD = re.compile(r"^\s*GPU\d+\s.*Affinity|^\s*GPU\d+(\s+(GPU|NIC|mlx)\w+)*\s*$")
-_ROW = re.compile(r"^\s*GPU\d+\s+(X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b", re.MULTILINE)
-_LEGEND = re.compile(r"^\s*(NIC\d+):\s+(\S+)\s*$", re.MULTILINE)
+_ROW = re.compile(r"^[ \t]*GPU\d+[ \t]+(X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b", re.MULTILINE)
+_LEGEND = re.compile(r"^[ \t]*(NIC\d+):[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _TOKENS = ("X", *LEVELS, "SYS")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commbench.topology import hosts
 from commbench.topology.cluster import Block, Cable, Switch
 from commbench.topology.node import DECLARED, DEFAULT, Device, Hub, Link, Nic, NodeClass
 from commbench.topology.readers.commbench_yaml import read, recognise
@@ -210,7 +211,6 @@ HOSTILE = [
     "version: 1\nclasses: !!python/object/apply:os.system [id]\nblocks: []\n",
     "version: 1\nblocks: " + "[" * 100_000,
     "version: 1\nblocks: " + "- " * 100_000,
-    "version: 1\nblocks:\n" + "- {nodes: 'n[1-1999999]'}\n" * 10_000,
     "version: 1\nblocks: [{nodes: 'n[1-9999999999]'}]\n",
     "version: 1\nclasses:\n" + "".join(f"  a{one}: {{devices: 256, fabric: {{kind: mesh}}}}\n" for one in range(9999)),
     "version: 1\nblocks: []\n" + "#" * (1 << 23),
@@ -220,6 +220,13 @@ HOSTILE = [
     "version: 1\nblocks: [{nodes: a, ? [x]: y}]\n",
     "[version: 1, blocks: 2]",
 ]  # fmt: skip
+
+
+def test_all_names_of_a_file_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "MOST", 5000)
+    lists = "".join(f"- {{nodes: 'n{one}-[1-1999]'}}\n" for one in range(3))
+    with pytest.raises(TopologyError, match=r"^f:5: .* at most 5,000 nodes and switches"):
+        read(f"version: 1\nblocks:\n{lists}", "f")
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

@@ -17,7 +17,7 @@ from commbench.topology.writers.commbench_yaml import write
 from tests.topology.clusters import clusters
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(cluster=clusters())
 def test_what_is_written_is_read_as_the_same(cluster: Cluster) -> None:
     text = write(cluster)
