@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from commbench.results.journal import (
     new_folder,
     read_manifest,
     read_records,
+    read_visits,
     replace,
 )
 from commbench.results.record import FORMAT, Record, fold
@@ -297,3 +299,12 @@ def test_a_reader_holds_the_old_file_whole_while_it_is_replaced(tmp_path: Path) 
     with open(tmp_path / "file") as stream:
         replace(tmp_path / "file", "new, and longer\n")
         assert stream.read() == "old\n"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "visits.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_nobody_waits(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ResultsError, match="is a pipe" if name == VISITS else "holds a run already"):
+        Journal.create(tmp_path, {})
+    with pytest.raises(ResultsError, match=f"{name} is a pipe"):
+        list(read_visits(tmp_path, 1)) if name == VISITS else read_manifest(tmp_path)
