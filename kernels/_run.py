@@ -563,9 +563,9 @@ def _print_results(
 
 
 def _last(found: Sequence[Result], journal: Journal, options: Options) -> list[str]:
-    rounds = [one.record.rounds or 0 for one in found]
+    rounds = [one.record.rounds or 0 for one in found if one.record.status not in FAILURES]
     lines = [f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok"]
-    if min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
+    if rounds and min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
         lines.append(
             f"the budget was spent after {min(rounds)} to {max(rounds)} rounds: --resume goes on, a larger --budget "
             "goes further"

@@ -161,3 +161,28 @@ def test_memory_that_runs_out_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "memory ran out on rank 0 (Unable to allocate 1 GiB); give a smaller --size" in done.stderr
+
+
+def test_a_wrong_element_fails_and_is_not_laid_to_the_budget(tmp_path: Path) -> None:
+    broken = """
+from commbench.kernels import _numba_cpu
+from commbench.kernels._door import main
+from commbench.kernels.copy import PATTERNS
+
+prepare = _numba_cpu.Backend.prepare
+
+def breaking(self, problem, arenas):
+    right = prepare(self, problem, arenas)
+    def launch():
+        right()
+        arenas["b"][5000] ^= 1
+    return launch
+
+_numba_cpu.Backend.prepare = breaking
+main(PATTERNS)
+"""
+    command = [sys.executable, "-c", broken, *SMALL, "--factor", "none", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "# 0 of 2 cells ok" in done.stdout
+    assert "budget" not in done.stdout
+    assert {(record.status, record.algbw) for record in read_records(tmp_path / "run")} == {("wrong", None)}
