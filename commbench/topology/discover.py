@@ -40,7 +40,7 @@ from commbench.topology.node import (
 )
 from commbench.topology.pci import Slot, hang
 from commbench.topology.rates import nvlink_gbps, pcie_gbps, socket_gbps, xgmi_gbps
-from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi
+from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi, slurm_addr
 from commbench.topology.reading import Reading, TopologyError
 from commbench.units import expand_ranges
 
@@ -412,19 +412,19 @@ class _Discovery:
     def _switches(self, host: str) -> tuple[tuple[Switch, ...], tuple[str, ...], str]:
         """Return the switches above this node, its leaves, and the block that Slurm puts it in."""
         environment = self.system.environment
-        address = environment.get("SLURM_TOPOLOGY_ADDR", "")
-        names, kinds = address.split("."), environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
-        chain, block = [], ""
-        if address and len(names) == len(kinds):
-            chain = [name for name, kind in zip(names, kinds, strict=True) if kind == "switch" and name]
-            block = next((name for name, kind in zip(names, kinds, strict=True) if kind == "block"), "")
-        elif address:
-            self._say(
-                "topology-address",
-                DOUBT,
-                f"SLURM_TOPOLOGY_ADDR={address} does not fit its pattern",
-                "give topology.conf itself",
-            )
+        chain: list[str] = []  # the closest last
+        block = ""
+        if address := environment.get("SLURM_TOPOLOGY_ADDR", ""):
+            pattern = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")
+            source = f"SLURM_TOPOLOGY_ADDR={address}"
+            try:
+                path = slurm_addr.path(address, [pattern], source)
+                if path.node != environment.get("SLURMD_NODENAME", path.node):
+                    raise TopologyError(source, None, f"by its pattern {pattern} it is of another node, {path.node}")
+            except TopologyError as wrong:
+                self._say("topology-address", DOUBT, str(wrong), "give topology.conf itself")
+            else:
+                chain, block = list(reversed(path.above)), path.block
         elif environment.get("SLURM_JOB_ID") and self.system.commands("scontrol"):
             shown = self.system.run("scontrol", "show", "topology", host).text
             levels = re.findall(r"SwitchName=(\S+) Level=(\d{1,3})\b", shown)
