@@ -15,8 +15,8 @@ def grow(cluster: Cluster, nodes: int) -> Cluster:
     """Return `cluster` with at least `nodes` nodes: itself where it has them, else repeated under a core.
 
     Each unit's way to the core has the bandwidth of all uplinks below its root, or, where leaves are roots, of all NICs
-    of its nodes: the same oversubscription again. Its latency is the largest of an uplink. The figures are defaults,
-    since nobody built this.
+    of its nodes: the same oversubscription again. Its latency is the largest of an uplink. The core adds up (SHARP)
+    where all switches do. The figures are defaults, since nobody built this.
     """
     units = -(-nodes // max(1, cluster.nodes))
     if units <= 1:
@@ -45,7 +45,7 @@ def grow(cluster: Cluster, nodes: int) -> Cluster:
             for one in cluster.blocks
         ]
     if roots:
-        switches.append(Switch(CORE))
+        switches.append(Switch(CORE, reduces=all(one.reduces for one in cluster.switches)))
     return replace(cluster, name=f"{units} x {cluster.name}", switches=tuple(switches), blocks=tuple(blocks), cables=())
 
 
