@@ -170,8 +170,13 @@ def test_what_limits_names_the_parts_of_a_time(algorithm: str) -> None:
     assert small[0][0] == "latency of single nic"
     assert dict(small)["software"] > 0
     assert large[0][0] == "bandwidth of single nic"
-    if not found.pipelined:
-        assert sum(part for _, part in large) == pytest.approx(found.seconds(8e9)[0])
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "tree", "nvls_tree", "hierarchical"])
+@pytest.mark.parametrize("size", SIZES.tolist())
+def test_the_parts_of_a_time_add_up_to_it(algorithm: str, size: float) -> None:
+    found = costs.cost("allreduce", algorithm, fill(replace(rails(4, per_unit=2), step_us=1.0), 32), NCCL)
+    assert sum(part for _, part in found.limits(size)) == pytest.approx(found.seconds(size)[0])
 
 
 def test_a_bandwidth_that_nobody_said_is_named_when_it_is_taken() -> None:
