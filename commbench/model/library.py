@@ -17,13 +17,14 @@ class Library:
     algorithms: tuple[str, ...]  # what `auto` chooses from, of the schedules there are
 
 
-_XCCL = ("ring", "tree", "nvls", "nvls_tree", "scattered")  # all-to-all: sends and receives in a group, all at once
+_RCCL = ("ring", "tree", "scattered")  # all-to-all: sends and receives in a group, all at once
 _MPI = (
     *("ring", "recursive_doubling", "rabenseifner", "bruck", "binomial", "scatter_allgather", "pairwise"),
     *("recursive_halving", "scattered", "linear"),
 )
+_NCCL = (*_RCCL, "nvls", "nvls_tree")
 LIBRARIES = {
-    one.name: one for one in (Library("nccl", True, _XCCL), Library("rccl", True, _XCCL), Library("mpi", False, _MPI))
+    one.name: one for one in (Library("nccl", True, _NCCL), Library("rccl", True, _RCCL), Library("mpi", False, _MPI))
 }
 _OF_VENDOR = {"nvidia": "nccl", "amd": "rccl"}
 
