@@ -119,5 +119,5 @@ class Backend:
     def _place(self, n: int) -> tuple[Placement, Routes]:
         if n not in self._placed:
             placement = placements.fill(self.cluster, n, self.per_node)
-            self._placed[n] = placement, Routes(placement)
+            self._placed[n] = placement, Routes(placement, self.habits)
         return self._placed[n]

@@ -124,12 +124,12 @@ class Cost:
 def cost(collective: str, algorithm: str, placement: Placement, library: Library, routes: Routes | None = None) -> Cost:
     """Return what one algorithm costs; raise NotApplicable where it does not exist there.
 
-    `routes` of the same placement may be given, since they are the same for all algorithms.
+    `routes` of the same placement and library may be given, since they are the same for all algorithms.
     """
     group = placements.group(placement, library)
     channels = [make(algorithm, collective, group, channel) for channel in range(group.channels)]
     step_us = placement.cluster.step_us
-    return of(channels, routes or Routes(placement), (step_us or 0.0) * 1e-6)
+    return of(channels, routes or Routes(placement, library), (step_us or 0.0) * 1e-6)
 
 
 def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:

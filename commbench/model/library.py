@@ -10,7 +10,8 @@ from commbench.errors import unknown_name
 @dataclass(frozen=True)
 class Library:
     """The habits of a library. `by_node`: it passes through nodes one after another, whatever the ranks' numbers, by
-    one channel a rail (NCCL, RCCL); else it takes ranks as they are numbered, in one channel (MPI)."""
+    one channel a rail, and sends by the receiver's rail where nodes relay (NCCL, RCCL); else it takes ranks as they are
+    numbered, in one channel, and each sends by its own NIC (MPI)."""
 
     name: str
     by_node: bool

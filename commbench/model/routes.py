@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commbench.errors import UsageError
+from commbench.model.library import Library
 from commbench.model.placement import Placement
 from commbench.topology.node import BYTES, CPU, FABRIC, Hop, NodeClass
 
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Routes:
-    """The links of the nodes that a placement uses, and of the switches above them.
+    """The links of the nodes that a placement uses, and of the switches above them, as a library takes them.
 
     `rate` is bytes per second, `latency` seconds, `tier` the place of the tier in `tiers`; each of shape (links,). What
     nobody said is NaN: a rate that is needed and unknown is an error, a latency counts as none.
     """
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, library: Library) -> None:
         import numpy as np
 
         self.placement = placement
@@ -37,7 +38,7 @@ class Routes:
         arrays = cluster.arrays
         self._nodes, self._at = np.unique(placement.node, return_inverse=True)
         self._class = arrays.node_class[self._nodes]
-        self._tables = {int(one): _Inside(cluster.classes[one]) for one in np.unique(self._class)}
+        self._tables = {int(one): _Inside(cluster.classes[one], library.by_node) for one in np.unique(self._class)}
         inside = max(2 * len(table.node.links) for table in self._tables.values())
         rails = max(1, max(len(table.node.nics) for table in self._tables.values()))
         self._width = inside + 2 * rails  # links of a node: its own, then its NICs' cables, out and in
@@ -261,7 +262,7 @@ class Routes:
                     f"a node of class {table.node.name} sends over the network, and has no NIC that all of its devices "
                     "reach: add `nics` to the class"
                 )
-            if rail is not None and table.node.relays:
+            if rail is not None and table.relays:
                 on_rail = table.on_rail[np.minimum(rail[chosen], len(table.on_rail) - 1)]
                 own = np.where((on_rail >= 0) & (rail[chosen] < len(table.on_rail)), on_rail, own)
             found[chosen] = own
@@ -291,10 +292,11 @@ class Routes:
 class _Inside:
     """The ways within one class of nodes, as tables of links by place of device and NIC; -1 fills up."""
 
-    def __init__(self, node: NodeClass) -> None:
+    def __init__(self, node: NodeClass, may_relay: bool) -> None:
         import numpy as np
 
         self.node = node
+        self.relays = node.relays and may_relay
         ids = [device.id for device in node.devices]
         nics = [nic.id for nic in node.nics]
         pairs = [[node.route(a, b) if a != b else self._through(a) for b in ids] for a in ids]
@@ -322,7 +324,7 @@ class _Inside:
         node = self.node
         start, end = node.devices[device].id, node.nics[nic].id
         near = [place for place, own in enumerate(node.nearest_nics) if own == nic]
-        if node.relays and near and device not in near:
+        if self.relays and near and device not in near:
             over = node.route(start, node.devices[near[0]].id)
             last = node.route(node.devices[near[0]].id, end)
             if over is not None and last is not None and any(node.links[hop.link].kind in FABRIC for hop in over):

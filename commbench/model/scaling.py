@@ -55,7 +55,7 @@ def scaling(
         habits = library or of_vendors(vendors)
         names = algorithms or (habits.algorithms if len(vendors) == 1 else ("hierarchical",))
         best: tuple[float, str, Cost] | None = None
-        routes = Routes(placement)
+        routes = Routes(placement, habits)
         for name in names:
             try:
                 found = cost(collective, name, placement, habits, routes)
