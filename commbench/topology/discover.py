@@ -51,7 +51,6 @@ _ADDRESS = re.compile(r"[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[\da-f]", re.IGNOREC
 _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 _GPU_CLASSES = ("0x0302", "0x0380", "0x1200")
 _XGMI_TYPE = 11  # of KFD's links: HSA_IOLINK_TYPE_XGMI
-_SHARP = 90  # NVSwitches of Hopper and later add up what GPUs send
 
 
 def discover(system: System | None = None) -> Reading:
@@ -343,8 +342,7 @@ class _Discovery:
             if link.b in mine:
                 other = names[mine[link.b].busid]
             else:
-                newest = max((int(one.arch[2:]) for one in mine.values() if one.arch), default=0)
-                other = self.draft.switch(reduces=newest >= _SHARP)
+                other = self.draft.switch(one.arch for one in mine.values())
             self.draft.link(names[gpu.busid], other, NVLINK, each * link.count, count=link.count, source=source)
         self.findings += [one for one in matrix.findings if one.rule in ("incomplete", "unsymmetric", "short-rows")]
 
