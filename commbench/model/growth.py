@@ -58,12 +58,6 @@ def _up(cluster: Cluster, root: str) -> tuple[float | None, float | None]:
     us = max((one.us for one in cluster.switches if one.us is not None), default=None)
     below = [one.gbps for one in cluster.switches if one.parent == root]
     if not below:  # a leaf
-        below = [
-            len(block.nodes) * nic.gbps if nic.gbps is not None else None
-            for block in cluster.blocks
-            if block.leaves and block.node_class
-            for nic in cluster.by_class[block.node_class].nics
-            if block.leaves[min(nic.rail, len(block.leaves) - 1)] == root
-        ]
+        return cluster.from_nodes(root), us
     known = [gbps for gbps in below if gbps is not None]
     return sum(known) if known and len(known) == len(below) else None, us
