@@ -37,6 +37,11 @@ def find(name: str) -> Library:
     return LIBRARIES[name]
 
 
+def choices(library: Library, vendors: set[str]) -> tuple[str, ...]:
+    """Return what `auto` chooses from on devices of these vendors: where there are several, what spans them."""
+    return library.algorithms if len(vendors) < 2 else ("hierarchical",)
+
+
 def of_vendors(vendors: set[str]) -> Library:
     """Return the library of devices of these vendors: the vendor's own, MPI where there are several."""
     (vendor,) = vendors if len(vendors) == 1 else ("",)
