@@ -10,7 +10,7 @@ import numpy as np
 
 from commbench.model.library import LIBRARIES
 from commbench.model.placement import Placement, fill
-from commbench.recommend.order import seated
+from commbench.model.routes import Routes
 from commbench.recommend.score import Judge
 from commbench.recommend.traffic import step
 from commbench.topology.cluster import Block, Cluster, Switch
@@ -112,11 +112,11 @@ def case(number: int, ranks: tuple[int, ...] = (4, 5, 6)) -> Case:
 
 def least(some: Case) -> float:
     """The time of the best order, by trying all."""
-    alike, best = set(), float("inf")
+    alike, best, routes = set(), float("inf"), Routes(some.seats)
     for order in itertools.permutations(range(some.seats.n)):
-        placed = seated(some.seats, np.array(order))
-        key = placed.node.tobytes()  # the devices of these nodes are alike
+        seat = np.array(order)
+        key = some.seats.node[seat].tobytes()  # the devices of these nodes are alike
         if key not in alike:
             alike.add(key)
-            best = min(best, some.judge.score(placed).seconds)
+            best = min(best, some.judge.score(some.seats, seat, routes=routes).seconds)
     return best
