@@ -154,7 +154,10 @@ def files(nodes: int, topology: str, gpus: int = 8) -> Iterator[Slurm]:
 def slurm(nodes: int, topology: str, gpus: int = 8) -> Iterator[Slurm]:
     """Give a cluster whose nodes are idle."""
     with files(nodes, topology, gpus) as cluster, ExitStack() as stack:
-        daemons = {"slurmctld": ["slurmctld", "-D", "-c"], **{name: ["slurmd", "-D", "-N", name] for name in cluster.names}}
+        daemons = {
+            "slurmctld": ["slurmctld", "-D", "-c"],
+            **{name: ["slurmd", "-D", "-N", name] for name in cluster.names},
+        }
         running = {name: cluster.start(*command, log=name) for name, command in daemons.items()}
         for daemon in running.values():
             stack.callback(daemon.wait)  # the keeper kills it

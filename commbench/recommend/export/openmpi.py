@@ -24,7 +24,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
 
 
 def rankfile(plan: Plan) -> str:
-    """Return a line for each rank. A slot is cores to bind to: those near the device, else a core for each local rank."""
+    """Return a line for each rank; its slot is the cores to bind to: those near the device, else one by local rank."""
     places = {rank: place for ranks in ranks_of(plan).values() for place, rank in enumerate(ranks)}
     rows = (f"rank {rank}={seat.host} slot={seat.cpus or places[rank]}\n" for rank, seat in enumerate(plan.seats))
     return "".join(rows)
@@ -41,7 +41,8 @@ def parse(text: str) -> list[str]:
 
 def _script(plan: Plan, settings: Settings) -> str:
     device = f'"$folder/{wrappers.DEVICE}" ' if on_gpus(plan) else ""
-    stated = str(settings.openmpi[0]) if settings.openmpi else ""
+    asked = r"$(mpirun --version | sed -n '1s/^[^0-9]*\([0-9]*\)\..*/\1/p')"
+    major = str(settings.openmpi[0]) if settings.openmpi else asked
     # Without cores that somebody named, where ranks may run is left to the system: the slots of the file say who sits
     # where, and no more.
     free = "" if all(seat.cpus for seat in plan.seats) else " --bind-to none"
@@ -51,7 +52,7 @@ def _script(plan: Plan, settings: Settings) -> str:
 #   ./{SCRIPT} COMMAND...          (MPIRUN_OPTIONS are added)
 set -euo pipefail
 folder=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)
-major={stated or "$(mpirun --version | sed -n '1s/^[^0-9]*\\([0-9]*\\)\\..*/\\1/p')"}
+major={major}
 hosts=()
 # In a job of Slurm mpirun knows its hosts; to be told them again would be refused where names differ.
 [ -n "${{SLURM_JOB_ID:-}}" ] || hosts=(--hostfile "$folder/{HOSTFILE}")

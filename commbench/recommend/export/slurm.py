@@ -1,7 +1,7 @@
 """Slurm: a job script that asks for the planned nodes, and seats each rank.
 
 srun takes an exact order by SLURM_HOSTFILE, one bare host on a line for each rank, with --distribution=arbitrary: in
-that file `n02*2`, `n[05-06]` and `slots=2` mean nothing to it (measured with 22.05.8). Where a version refuses that, and
+it `n02*2`, `n[05-06]` and `slots=2` mean nothing to it (measured with 22.05.8). Where a version refuses that, and
 where a device or its cores cannot be said by one list for all hosts, wrappers do the seating (wrappers.py).
 
 What which version takes is from its CHANGELOG and the man pages: --segment 24.05, --segment with --nodelist 25.11 if
@@ -71,9 +71,13 @@ def deny(plan: Plan, settings: Settings) -> None:
         if settings.plugin == "tree":
             raise UsageError("--segment is for topology/block, and this one is a tree: use a number of switches")
         if settings.nodelist and known < SEGMENT_OF_NODELIST:
-            raise UsageError(f"--segment with --nodelist came with Slurm 25.11, and this one is {release}: leave one out")
+            raise UsageError(
+                f"--segment with --nodelist came with Slurm 25.11, and this one is {release}: leave one out"
+            )
         if nodes > settings.segment and nodes % settings.segment:
-            raise UsageError(f"the nodes of a job are a multiple of its segment, and {nodes} are none of {settings.segment}")
+            raise UsageError(
+                f"the nodes of a job are a multiple of its segment, and {nodes} are none of {settings.segment}"
+            )
     if settings.switches is not None:
         if settings.plugin == "block":
             raise UsageError("--switches is for topology/tree, and this one has blocks: use a segment")
@@ -85,7 +89,7 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     nodes, most = len(plan.hosts), max(plan.per_host.values())
     release = ".".join(map(str, settings.slurm)) if settings.slurm else "of any version"
     yield "#!/usr/bin/env bash"
-    yield f"# {len(plan.seats)} ranks on {nodes} nodes as commbench planned them, for Slurm {release}. From this folder:"
+    yield f"# {len(plan.seats)} ranks on {nodes} nodes as commbench planned, for Slurm {release}. From this folder:"
     yield f"#   sbatch {JOB} COMMAND..."
     yield f"#SBATCH --nodes={nodes}"
     yield f"#SBATCH --ntasks-per-node={most}"
@@ -101,7 +105,7 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     if settings.features:
         yield f'#SBATCH --constraint="{settings.features}"'
     yield "set -euo pipefail"
-    yield 'folder=${COMMBENCH_PLACEMENT:-${SLURM_SUBMIT_DIR:-$PWD}}  # where the files of this export are'
+    yield "folder=${COMMBENCH_PLACEMENT:-${SLURM_SUBMIT_DIR:-$PWD}}  # where the files of this export are"
     yield from _launch(plan, settings)
     if settings.nodelist:
         yield f'"${{launch[@]}}" python3 -m commbench.verify "$folder/{NAME}"'
@@ -111,7 +115,7 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
 def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
     total, most = len(plan.seats), max(plan.per_host.values())
     if not settings.nodelist:
-        yield "# Which nodes come is known only now, so that Slurm's own order stands. To plan on those that were granted:"
+        yield "# Which nodes come is known only now: Slurm's own order stands. To plan on what was granted:"
         yield "#   python3 -m commbench.recommend --allocation"
         yield f"launch=(srun --ntasks={total})"
         return
@@ -161,5 +165,7 @@ def _gpus(plan: Plan, settings: Settings) -> int:
     blocks = (block for block in settings.cluster.blocks if block.node_class and used & set(block.nodes))
     counts = {len(settings.cluster.by_class[block.node_class].devices) for block in blocks}
     if len(counts) > 1:
-        raise NotExported("no job script: hosts of the plan have unlike numbers of devices; plan for nodes of one class")
+        raise NotExported(
+            "no job script: hosts of the plan have unlike numbers of devices; plan for nodes of one class"
+        )
     return max(counts, default=needed) or needed

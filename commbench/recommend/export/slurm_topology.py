@@ -1,4 +1,4 @@
-"""Slurm's topology.conf, and topology.yaml where its version reads that: for an administrator to look at and install."""
+"""Slurm's topology.conf, and topology.yaml where its version reads that: for administrators to look at and install."""
 
 from __future__ import annotations
 

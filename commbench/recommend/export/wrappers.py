@@ -43,7 +43,9 @@ def ranks(plan: Plan, settings: Settings) -> dict[str, str]:
     """Return what gives a process its rank; raise NotExported where hosts have unlike numbers of ranks."""
     checked(plan)
     if len(counts := set(plan.per_host.values())) > 1:
-        text = f"hosts have from {min(counts)} to {max(counts)} ranks, and a launcher that knows no order starts as many"
+        text = (
+            f"hosts have from {min(counts)} to {max(counts)} ranks, and a launcher that knows no order starts as many"
+        )
         raise NotExported(f"no {RANKS}: {text} on each; use a plan with equal numbers")
     return {
         TABLE: table(plan),
