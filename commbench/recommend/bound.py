@@ -1,23 +1,27 @@
 """What no order of ranks on the chosen nodes can be faster than, by the cost model: a proof, not an estimate.
 
-For one flow. Three floors hold for every order:
+For one flow these floors hold in every order:
 
 - a device's own links: in an all-reduce each rank sends its buffer at least once (with a ring 2 (n - 1) / n of it),
   whatever takes it;
-- the units of the tree: ranks of a group that are in a unit, while others are not, are cut off by its uplinks. At least
-  `cut` bytes leave the unit for each such group, since the others need what is in it;
+- the uplinks of a unit of the tree (tree.py) that has a part of a group: at least `cut` bytes leave it, since the
+  others need what is in it;
 - latency: of the turns of a ring one at least leads out of each unit that has a part of it.
 
-For all flows together. A unit that holds c cells of a grid of d axes cuts u groups of axis a, and by Loomis and Whitney
-("An inequality related to the isoperimetric inequality", 1949) the product over axes of the groups that it touches is
-at least c^(d-1). A group of n ranks that is not cut takes n of the cells, so that at most u (1 - 1/n) + c / n groups
-are touched. The least time of the step that these u allow,
+For all flows together, see each unit as a set of c cells of the grid. Of axis a it touches p_a groups, and by Loomis
+and Whitney ("An inequality related to the isoperimetric inequality", 1949) the product of all p_a is at least
+c^(d - 1): who keeps one axis inside cuts the others. Two bounds follow.
 
-    minimise  sum over a of max(floor_a, cut_a u_a / out)    with  0 <= u_a <= c,
-              prod over a of (u_a (1 - 1 / n_a) + c / n_a)  >=  c^(d - 1)
+One unit (`least_time`). Whole groups of n ranks take n cells each, so that of p touched groups u are cut with
+p <= u (1 - 1/n) + c / n. The least sum over axes of max(floor_a, cut_a u_a / out) is found by bisection on the
+multiplier; the unit with the largest one bounds the step.
 
-is found by bisection on the multiplier, for each unit; the largest one is the bound. It is compared with the sum of the
-floors of each flow alone, which for one axis counts the cut units exactly.
+All units (`least_mean`). A group on m units sends k (m - 1) buffers out of them altogether: k is 2 for an all-reduce
+unless switches of the network add up (Patarasuk and Yuan, 2009), 2 for a sendrecv, which is both ways, else 1; for an
+all-to-all that holds of each unit by itself. Summed over units this is k (p - c / n) each, so that the time of axis a
+is at least floor_a, and at least sum over units of k s (p_a - c / n_a), divided by what leaves all units in a second. With
+weights w in [0, 1] the larger of both is at least (1 - w) floor + w sum; for given weights each unit's least is that of
+a linear function over whole numbers p whose product is large enough, and weights are chosen so that the bound is large.
 """
 
 from __future__ import annotations
@@ -40,7 +44,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
+_ROUNDS = ("recursive_doubling", "rabenseifner", "distance_halving", "recursive_halving", "binomial", "bruck")
+_NEVER = 1e6  # times the bytes, for a group that cannot be cut
 _BISECTIONS = 60
+_POINTS = 20_000  # of a unit's numbers of groups that are looked at
 
 
 @dataclass(frozen=True)
@@ -55,13 +62,26 @@ class _Ladder:
 def bound(judge: Judge, seats: Placement, units: Tree) -> float:
     """Return seconds that the communication of a step takes at least, in every order on these seats."""
     places = _Places(seats, units)
-    alone, joint = 0.0, []
+    alone, joint, sent = 0.0, [], []
     for flow in judge.traffic.flows:
         names = places.possible(judge, flow)
-        alone += min(places.floor(judge, flow, one, cuts=True) for one in names)
-        least = min(places.floor(judge, flow, one, cuts=False) for one in names)
-        joint.append((least, min(cut_bytes(flow, one) for one in names) * flow.times, flow))
-    return max(alone, places.together([(least, cut, flow.n) for least, cut, flow in joint if flow.matrix is None]))
+        least = min(places.floor(judge, flow, one) for one in names)
+        alone += least
+        times = flow.times * (_NEVER if places.stays(names) else 1)
+        joint.append((least, min(cut_bytes(flow, one) for one in names) * times, flow))
+        sent.append(min(_buffers(flow, one) for one in names) * flow.size * times)
+    if any(flow.matrix is not None for flow in judge.traffic.flows):
+        return alone
+    floors = np.array([least for least, _, _ in joint])
+    n = np.array([flow.n for _, _, flow in joint], dtype=float)
+    mean = places.mean(floors, np.array(sent), n)
+    return max(alone, mean, places.together([(least, cut, flow.n) for least, cut, flow in joint]))
+
+
+def _buffers(flow: Flow, algorithm: str) -> int:
+    """Return k: a group on m units sends k (m - 1) buffers out of them at least."""
+    both = flow.collective == SENDRECV or (flow.collective == ALLREDUCE and algorithm != "nvls")
+    return 2 if both else 1
 
 
 def cut_bytes(flow: Flow, algorithm: str) -> float:
@@ -94,29 +114,40 @@ class _Places:
         self.ladder = _ladder(seats, units)
         self.device = _device_rate(seats)
 
-    def floor(self, judge: Judge, flow: Flow, algorithm: str, cuts: bool) -> float:
-        """Return seconds that one flow takes at least with an algorithm; `cuts`: those of its units counted too."""
-        n, size, times = flow.n, flow.size, flow.times
-        if flow.collective == MATRIX:
-            return self._matrix(flow) if cuts else 0.0
-        once = n - 1
+    def floor(self, judge: Judge, flow: Flow, algorithm: str) -> float:
+        """Return seconds that one flow takes at least with an algorithm."""
+        n, size = flow.n, flow.size
+        if flow.matrix is not None:
+            return self._matrix(flow, flow.matrix)
+        turns = {ALLREDUCE: 2 * (n - 1), "allgather": n - 1, "reducescatter": n - 1}.get(flow.collective, 0)
         sent = {ALLREDUCE: size, SENDRECV: size, "broadcast": 0.0, "allgather": size / n}.get(
-            flow.collective, size * once / n
+            flow.collective, size * (n - 1) / n
         )
-        if algorithm == "ring" and flow.collective != "broadcast":
-            sent = (2 if flow.collective == ALLREDUCE else 1) * size * once / n
-        found = sent / self.device
+        chained = algorithm == "ring" and turns > 0
+        full = max((turns * size / n if chained else sent) / self.device, self._alone(judge, flow, algorithm))
+        if not chained:  # latencies, and what the fullest link of each step needs, add up
+            return (self._waits(flow, algorithm) + full) * flow.times
+        # how many channels share a turn's block depends on the order: of several the least share is none
+        block = 0.0 if judge.library.by_node else size / n
         step = (self.seats.cluster.step_us or 0.0) * 1e-6
-        turns = {ALLREDUCE: 2 * once, "allgather": once, "reducescatter": once}.get(flow.collective, 0)
-        if algorithm == "ring" and turns:
-            # how many channels share a turn's block depends on the order: of several the least share is none
-            block = 0.0 if judge.library.by_node else size / n
-            found = max(found, turns * (step + self._turn(n, block, cuts)))
-        elif algorithm == DIRECT:
-            found = max(found, step + self.ladder.latency[0] + size / self.device)
-        if cuts and judge.traffic.ranks == n:
-            found = max(found, self._alone(flow, algorithm))
-        return float(found * times)
+        return max(full, turns * (step + self._turn(n, block))) * flow.times
+
+    def _waits(self, flow: Flow, algorithm: str) -> float:
+        """Return the latency and software of the steps that a flow takes at least.
+
+        Where each rank sends one message a step, what one rank has is on at most twice as many ranks, and in at most
+        twice as many units, after a step: log2 of them steps lead out of units. Else one step does.
+        """
+        rounds = algorithm in _ROUNDS
+        step = (self.seats.cluster.step_us or 0.0) * 1e-6
+        steps = int(np.ceil(np.log2(flow.n))) if rounds else 1
+        total = steps * (step + self.ladder.latency[0])
+        for level in range(self.units.levels):
+            met = _fewest(self.held[level], flow.n)
+            if met > 1:
+                some = int(np.ceil(np.log2(met))) if rounds else 1
+                total += some * (self.ladder.latency[level + 1] - self.ladder.latency[level])
+        return float(total)
 
     def possible(self, judge: Judge, flow: Flow) -> list[str]:
         """Return the algorithms that a flow may have in some order on these seats; all where that leaves none."""
@@ -133,24 +164,28 @@ class _Places:
             found.append(name)
         return found or list(judge.candidates(flow))
 
-    def _turn(self, n: int, block: float, cuts: bool) -> float:
+    def stays(self, names: list[str]) -> bool:
+        """Whether a flow has nothing but NVLS, in a network that does not add up: its groups are never cut."""
+        return names == ["nvls"] and not all(one.reduces for one in self.seats.cluster.switches)
+
+    def _turn(self, n: int, block: float) -> float:
         """Return the mean over the ranks of a ring of what a transfer takes that is alone on its way."""
         lowest = self.ladder.latency + block / self.ladder.rate
         total = n * lowest[0]
-        if cuts:
-            for level in range(self.units.levels):
-                met = _fewest(self.held[level], n)
-                if met > 1:
-                    total += met * (lowest[level + 1] - lowest[level])
+        for level in range(self.units.levels):
+            met = _fewest(self.held[level], n)
+            if met > 1:
+                total += met * (lowest[level + 1] - lowest[level])
         return float(total / n)
 
-    def _alone(self, flow: Flow, algorithm: str) -> float:
+    def _alone(self, judge: Judge, flow: Flow, algorithm: str) -> float:
         """Return the seconds that the uplinks of units need for the one group of a flow, which all units have part of.
 
-        Besides the fullest one: without a network that adds up, an all-reduce on m units sends 2 (m - 1) buffers out of
-        them altogether (Patarasuk and Yuan, 2009), so that one unit has its share of those by what its uplinks carry.
+        Besides the fullest one: m units send k (m - 1) buffers altogether, of which one has its share by its uplinks.
         """
         found = 0.0
+        if judge.traffic.ranks != flow.n:
+            return found
         for held, out in zip(self.held, self.units.out, strict=True):
             met = np.flatnonzero(held)
             if len(met) < 2:
@@ -159,15 +194,24 @@ class _Places:
             if flow.collective == ALLTOALL:
                 cut = flow.size / flow.n * held[met] * (flow.n - held[met])
             found = max(found, float((cut / out[met]).max()))
-            if flow.collective == ALLREDUCE and algorithm != "nvls":
-                found = max(found, 2 * (len(met) - 1) * flow.size / float(out[met].sum()))
+            total = _buffers(flow, algorithm) * (len(met) - 1) * flow.size
+            if flow.collective != ALLTOALL:
+                found = max(found, total / float(out[met].sum()))
         return found
 
-    def _matrix(self, flow: Flow) -> float:
+    def _matrix(self, flow: Flow, matrix: Floats) -> float:
         """Return what the busiest rank needs for the bytes that it sends or gets, by a device's own links."""
-        assert flow.matrix is not None
-        most = max(flow.matrix.sum(axis=0).max(), flow.matrix.sum(axis=1).max())
+        most = max(matrix.sum(axis=0).max(), matrix.sum(axis=1).max())
         return float(most / self.device) * flow.times
+
+    def mean(self, floors: Floats, sent: Floats, n: Floats) -> float:
+        """Return the bound over all units of a level, the largest of all levels; `sent` is k times the bytes."""
+        best = float(floors.sum())
+        for held, out in zip(self.held, self.units.out, strict=True):
+            met = held > 0
+            if met.sum() > 1 and np.isfinite(out[met]).all():
+                best = max(best, least_mean(held[met], float(out[met].sum()), floors, sent, n))
+        return best
 
     def together(self, flows: list[tuple[float, float, int]]) -> float:
         """Return the bound of all axes together: of (floor, bytes cut, ranks of a group) for each flow."""
@@ -217,6 +261,61 @@ def least_time(cells: int, out: float, flows: list[tuple[float, float, int]]) ->
         middle = (low + high) / 2
         low, high = (low, middle) if touched(at(middle)) >= need else (middle, high)
     return total + float(np.maximum(floor, price * at(low)).sum())
+
+
+def least_mean(cells: Ints, out: float, floors: Floats, sent: Floats, n: Floats) -> float:
+    """Return seconds of a step at least when units hold so many cells each, and together send `out` bytes per second.
+
+    Of each axis: the floor in seconds, k times the bytes of a buffer and the ranks of a group. See the head of the file.
+    """
+    sizes, count = np.unique(cells, return_counts=True)
+    parts = [_touched(int(size), n) for size in sizes]
+
+    def least(weights: Floats) -> Floats:  # (trials, axes)
+        total = (1 - weights) @ floors
+        for points, number in zip(parts, count.tolist(), strict=True):
+            total = total + number / out * (weights * sent @ points.T).min(axis=1)
+        return np.asarray(total)
+
+    axes = len(n)
+    grid = np.linspace(0, 1, 5 if axes <= 3 else 3)
+    trials = np.stack(np.meshgrid(*[grid] * axes, indexing="ij"), axis=-1).reshape(-1, axes) if axes <= 4 else np.ones((1, axes))
+    step = grid[1]
+    best, value = trials[0], -np.inf
+    for _ in range(5):
+        found = least(trials)
+        place = int(found.argmax())
+        if found[place] > value:
+            best, value = trials[place], float(found[place])
+        step /= 2
+        near = np.stack(np.meshgrid(*[[-step, 0.0, step]] * min(axes, 4), indexing="ij"), axis=-1).reshape(-1, min(axes, 4))
+        trials = np.clip(best + near, 0, 1) if axes <= 4 else trials
+    return value
+
+
+def _touched(cells: int, n: Floats) -> Floats:
+    """Return p - cells / n for groups that a unit may touch, (points, axes): no others are cheaper on all axes.
+
+    p are whole numbers with a product of cells^(d - 1) at least, where there are few; else a grid of powers that lies
+    below all of them.
+    """
+    axes = len(n)
+    low = np.ceil(cells / n - 1e-9)
+    need = float(cells) ** (axes - 1)
+    most = _POINTS ** (1 / max(1, axes - 1))
+    if cells <= most:
+        some = [np.arange(one, cells + 1) for one in low[:-1]]
+    else:  # rounded down to the next power: cheaper than what they stand for, and the last axis as if rounded up
+        some = [np.unique(np.concatenate([np.geomspace(max(one, 1), cells, int(most)), [one]])) for one in low[:-1]]
+    mesh = np.stack(np.meshgrid(*some, indexing="ij"), axis=-1).reshape(-1, axes - 1) if axes > 1 else np.zeros((1, 0))
+    above = mesh
+    if axes > 1 and cells > most:
+        step = [np.append(one[1:], one[-1]) for one in some]
+        above = np.stack(np.meshgrid(*step, indexing="ij"), axis=-1).reshape(-1, axes - 1)
+    last = need / above.prod(axis=1)
+    last = np.maximum(np.ceil(last - 1e-9) if cells <= most else last, low[-1])
+    fits = last <= cells
+    return np.concatenate([mesh, last[:, None]], axis=1)[fits] - cells / n
 
 
 def _fewest(held: Ints, n: int) -> int:

@@ -81,10 +81,9 @@ def search(
         if seat.tobytes() in seen:
             return False
         seen.add(seat.tobytes())
-        try:
-            score = judge.score(seats, seat, algorithms, routes)
-        except UsageError:
-            return False  # these algorithms do not exist in this order
+        score = _scored(judge, seats, seat, algorithms, routes)
+        if score is None:
+            return False
         if score.seconds < best.score.seconds * (1 - worth):
             best = Found(seat, score, how)
             return True
@@ -119,12 +118,28 @@ def search(
     return best
 
 
+def _scored(
+    judge: Judge, seats: Placement, seat: Ints, algorithms: Mapping[str, str] | None, routes: Routes
+) -> Score | None:
+    """Return the score of an order: with these algorithms, with others where it has none of them, None without any."""
+    for names in (algorithms, None) if algorithms else (None,):
+        try:
+            return judge.score(seats, seat, names, routes)
+        except UsageError:
+            continue
+    return None
+
+
 def _every(judge: Judge, seats: Placement, routes: Routes) -> Found:
     best: Found | None = None
     for order in itertools.permutations(range(seats.n)):
-        score = judge.score(seats, np.array(order), routes=routes)
+        score = _scored(judge, seats, np.array(order), None, routes)
+        if score is None:
+            continue
         if best is None or score.seconds < best.score.seconds * (1 - 1e-9):
             best = Found(np.array(order), score, "every order tried", exact=True)
+    if best is None:
+        judge.score(seats, routes=routes)  # says why there is none
     assert best is not None
     return best
 

@@ -112,11 +112,21 @@ def case(number: int, ranks: tuple[int, ...] = (4, 5, 6)) -> Case:
 
 def least(some: Case) -> float:
     """The time of the best order, by trying all."""
-    alike, best, routes = set(), float("inf"), Routes(some.seats)
+    alike: set[object] = set()
+    best, routes = float("inf"), Routes(some.seats)
     for order in itertools.permutations(range(some.seats.n)):
         seat = np.array(order)
-        key = some.seats.node[seat].tobytes()  # the devices of these nodes are alike
+        key = _alike(some, some.seats.node[seat].tolist())
         if key not in alike:
             alike.add(key)
             best = min(best, some.judge.score(some.seats, seat, routes=routes).seconds)
     return best
+
+
+def _alike(some: Case, nodes: list[int]) -> tuple[tuple[int, int], ...]:
+    """Say the same of orders that differ in which of a leaf's nodes, or of a node's devices, is which: those are alike."""
+    block = some.cluster.arrays.block
+    seen: dict[int, dict[int, int]] = {}
+    return tuple(
+        (leaf := int(block[node]), (there := seen.setdefault(leaf, {})).setdefault(node, len(there))) for node in nodes
+    )
