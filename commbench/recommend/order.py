@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
+BUTTERFLIES = ("recursive_doubling", "rabenseifner", "distance_halving", "recursive_halving")
 ALL_TRIED = 720  # orders, at most: six ranks
 _TILINGS = 600  # whose loads are looked at
 _SCORED = 12  # of which the model scores so many
@@ -92,7 +93,7 @@ def search(
     for how, seat in (given or {}).items():
         consider(seat, how)
     algorithms = best.score.algorithms
-    if any(flow.collective != "matrix" for flow in judge.traffic.flows):
+    if any(name in BUTTERFLIES for flow in judge.traffic.flows for name in judge.candidates(flow)):
         consider(_bit_reversed(n), "bit-reversed depth-first")
         consider(_nodes_bit_reversed(seats), "nodes in bit-reversed depth-first order")
     for seat, how in _promising(judge, seats, units, algorithms):

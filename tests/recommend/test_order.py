@@ -40,7 +40,7 @@ def test_the_order_suits_the_algorithm(algorithm: str) -> None:
     found = search(some, seats, tree(cluster), exact=False)
     assert found.score.seconds <= min(walk, backwards)
     if algorithm == "distance_halving":  # the walk is its worst order
-        assert found.score.seconds < 0.3 * walk
+        assert found.score.seconds < 0.35 * walk
         assert found.score.seconds <= backwards
     else:
         assert found.score.seconds == pytest.approx(walk)
