@@ -36,7 +36,9 @@ def main() -> None:
         print(json.dumps(one(options.only, options.time)))
         return
     grids = [f"dp={count}" for count in options.one.split(",") if count] + options.three.split()
-    rows = [f"{'axes':<20} {'GPUs':>7} {'s':>7} {'CPU s':>7} {'MiB':>6} {'nodes':>6} {'leaves':>6} {'gain':>6} {'gap':>7}  order"]
+    rows = [
+        f"{'axes':<20} {'GPUs':>7} {'s':>7} {'CPU s':>7} {'MiB':>6} {'nodes':>6} {'leaves':>6} {'gain':>6} {'gap':>7}  order"
+    ]
     figures = []
     for grid in grids:
         command = [sys.executable, __file__, "--only", grid, "--time", str(options.time)]
@@ -105,7 +107,9 @@ def fabric(nodes: int):  # type: ignore[no-untyped-def]
     switches += [Switch(f"pod{pod}", "core", PER_POD * down / 4, 0.2) for pod in range(-(-leaves // PER_POD))]
     switches += [Switch(f"leaf{leaf}", f"pod{leaf // PER_POD}", down / 2, 0.13) for leaf in range(leaves)]
     blocks = tuple(
-        Block(tuple(f"n{number[leaf * PER_LEAF + place]:05d}" for place in range(PER_LEAF)), (f"leaf{leaf}",), node.name)
+        Block(
+            tuple(f"n{number[leaf * PER_LEAF + place]:05d}" for place in range(PER_LEAF)), (f"leaf{leaf}",), node.name
+        )
         for leaf in range(leaves)
     )
     return Cluster("made-up", (node,), tuple(switches), blocks)

@@ -158,7 +158,11 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
 
 
 def _repeats(
-    ways: dict[int, _Ways], last: dict[int, _Ways], here: Sequence[tuple[int, Schedule, Step]], now: float, before: float
+    ways: dict[int, _Ways],
+    last: dict[int, _Ways],
+    here: Sequence[tuple[int, Schedule, Step]],
+    now: float,
+    before: float,
 ) -> bool:
     """Whether the steps of a place put the same on the same links as those of the place before."""
     import numpy as np

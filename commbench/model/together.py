@@ -45,9 +45,7 @@ def together(
     return costs.of(channels, routes or Routes(placement), (step_us or 0.0) * 1e-6)
 
 
-def schedules(
-    collective: str, algorithm: str, placement: Placement, members: Ints, library: Library
-) -> list[Schedule]:
+def schedules(collective: str, algorithm: str, placement: Placement, members: Ints, library: Library) -> list[Schedule]:
     """Return the schedules of all groups as one for each channel; `count` is in buffers of a group, and has no blocks.
 
     Where groups differ in how often they repeat a step, it counts as often as the most patient one does it.

@@ -55,9 +55,13 @@ def parser() -> argparse.ArgumentParser:
                                                                  "in one, where neither of the two is given)")  # fmt: skip
     where.add_argument("--current", metavar="FILE", help="the order in use: a host file, or a placement.json")
     where.add_argument("--results", metavar="PATH", help="measured runs of this cluster: figures are fitted to them")
-    where.add_argument("--other-cluster", action="store_true", help="the results may be of other nodes: go on without them")
+    where.add_argument(
+        "--other-cluster", action="store_true", help="the results may be of other nodes: go on without them"
+    )
     where.add_argument("--like", metavar="T", default=LIKE, help=f"the nodes of which to assume (default {LIKE})")
-    where.add_argument("--oversubscription", metavar="R", default="2", help="of uplinks that nobody described (default 2)")
+    where.add_argument(
+        "--oversubscription", metavar="R", default="2", help="of uplinks that nobody described (default 2)"
+    )
     where.add_argument("--gpus-per-node", metavar="N", help="where nobody said (default: as the assumed nodes have)")
     what = it.add_argument_group("the job")
     what.add_argument("--gpus", metavar="N", help="how many ranks")
@@ -179,7 +183,9 @@ def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dic
     if other := sorted(hosts - known):
         text = f"{options.results} is of hosts that {cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
         if not options.other_cluster:
-            raise UsageError(f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without")
+            raise UsageError(
+                f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without"
+            )
         return cluster, {}, [f"{text}: left out, as --other-cluster asks"]
     fitted = fit(runs, cluster)
     facts: dict[str, Any] = {}
@@ -209,12 +215,16 @@ def _traffic(options: argparse.Namespace, cluster: Cluster, free: Sequence[str],
             raise UsageError("--traffic says all that is sent: leave out --axes, --bytes and --preset")
         found = traffic.matrix(options.traffic)
         if asked not in (None, found.ranks):
-            raise UsageError(f"{options.traffic} is of {found.ranks} ranks, and {asked} GPUs are asked for: give one of both")
+            raise UsageError(
+                f"{options.traffic} is of {found.ranks} ranks, and {asked} GPUs are asked for: give one of both"
+            )
         return found
     if options.axes:
         sizes = traffic.axes(options.axes)
         if asked not in (None, prod(sizes.values())):
-            raise UsageError(f"--axes {options.axes} multiply to {prod(sizes.values())} ranks, and {asked} GPUs are asked for")
+            raise UsageError(
+                f"--axes {options.axes} multiply to {prod(sizes.values())} ranks, and {asked} GPUs are asked for"
+            )
     else:
         if asked is None and granted:
             asked = _devices_of(len(free), cluster, free)
@@ -239,7 +249,9 @@ def _devices_of(nodes: int, cluster: Cluster, free: Sequence[str]) -> int:
         raise UsageError(f"{nodes} nodes are asked for, and {len(free)} are free: ask for fewer")
     sizes = {len(cluster.classes[int(cluster.arrays.node_class[places[host]])].devices) for host in free}
     if len(sizes) > 1:
-        raise UsageError(f"the free nodes have {', '.join(map(str, sorted(sizes)))} devices: say --gpus instead of --nodes")
+        raise UsageError(
+            f"the free nodes have {', '.join(map(str, sorted(sizes)))} devices: say --gpus instead of --nodes"
+        )
     return nodes * sizes.pop()
 
 

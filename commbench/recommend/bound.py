@@ -279,7 +279,11 @@ def least_mean(cells: Ints, out: float, floors: Floats, sent: Floats, n: Floats)
 
     axes = len(n)
     grid = np.linspace(0, 1, 5 if axes <= 3 else 3)
-    trials = np.stack(np.meshgrid(*[grid] * axes, indexing="ij"), axis=-1).reshape(-1, axes) if axes <= 4 else np.ones((1, axes))
+    trials = (
+        np.stack(np.meshgrid(*[grid] * axes, indexing="ij"), axis=-1).reshape(-1, axes)
+        if axes <= 4
+        else np.ones((1, axes))
+    )
     step = grid[1]
     best, value = trials[0], -np.inf
     for _ in range(5):
@@ -288,7 +292,9 @@ def least_mean(cells: Ints, out: float, floors: Floats, sent: Floats, n: Floats)
         if found[place] > value:
             best, value = trials[place], float(found[place])
         step /= 2
-        near = np.stack(np.meshgrid(*[[-step, 0.0, step]] * min(axes, 4), indexing="ij"), axis=-1).reshape(-1, min(axes, 4))
+        near = np.stack(np.meshgrid(*[[-step, 0.0, step]] * min(axes, 4), indexing="ij"), axis=-1).reshape(
+            -1, min(axes, 4)
+        )
         trials = np.clip(best + near, 0, 1) if axes <= 4 else trials
     return value
 
@@ -366,4 +372,3 @@ def _device_rate(seats: Placement) -> float:
             most = max(most, sum(link.gbps or np.inf for link in node.links if mine in (link.a, link.b)))
     shared = len(np.unique(seats.node * 4096 + seats.device)) < seats.n
     return (most or np.inf) * BYTES if not shared else np.inf
-

@@ -26,15 +26,21 @@ def read(path: str | Path, cluster: Cluster, ranks: int) -> tuple[Seat, ...]:
     seats = from_json(text, str(path)).seats if text.lstrip().startswith("{") else _hosts(text, path, cluster, ranks)
     places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     if unknown := sorted({seat.host for seat in seats} - places.keys()):
-        raise UsageError(f"{path}: the order in use names {unknown[0]}, which is no node of {cluster.name or 'the cluster'}")
+        raise UsageError(
+            f"{path}: the order in use names {unknown[0]}, which is no node of {cluster.name or 'the cluster'}"
+        )
     if len(seats) != ranks:
-        raise UsageError(f"{path}: the order in use has {len(seats)} ranks, and {ranks} are to be placed: give all of them")
+        raise UsageError(
+            f"{path}: the order in use has {len(seats)} ranks, and {ranks} are to be placed: give all of them"
+        )
     for (host, device), count in Counter((seat.host, seat.device) for seat in seats).items():
         most = _devices(cluster, places[host])
         if device >= most:
             raise UsageError(f"{path}: the order in use puts more ranks on {host} than its {most} devices")
         if count > 1:
-            raise UsageError(f"{path}: the order in use puts {count} ranks on device {device} of {host}: each has its own")
+            raise UsageError(
+                f"{path}: the order in use puts {count} ranks on device {device} of {host}: each has its own"
+            )
     return seats
 
 
@@ -52,7 +58,9 @@ def _hosts(text: str, path: str | Path, cluster: Cluster, ranks: int) -> tuple[S
             continue
         found = _SLOTS.fullmatch(line)
         if not found:
-            raise UsageError(f"{path}:{number}: a line of a host file is a host, `HOST slots=N` or `HOST:N`, not {line[:60]!r}")
+            raise UsageError(
+                f"{path}:{number}: a line of a host file is a host, `HOST slots=N` or `HOST:N`, not {line[:60]!r}"
+            )
         count = found["colon"] or found["slots"]
         told |= count is not None
         hosts += [found["host"]] * int(count or 1)

@@ -275,7 +275,9 @@ def _ranks_graph(judge: Judge, seats: Placement, algorithms: Mapping[str, str]) 
     return _joined([phase for part in parts for phase in part])
 
 
-def _phases(judge: Judge, axis: str, algorithm: str, seats: Placement, seat: Ints | None = None) -> list[tuple[Ints, Ints, Floats]]:
+def _phases(
+    judge: Judge, axis: str, algorithm: str, seats: Placement, seat: Ints | None = None
+) -> list[tuple[Ints, Ints, Floats]]:
     """Return the steps of a flow, each as (source, target, bytes); steps of a pipeline are one."""
     flow = next(one for one in judge.traffic.flows if one.axis == axis)
     channels = judge.schedules(flow, algorithm, seats, seat)

@@ -103,9 +103,7 @@ class Judge:
             parts.append(self._fastest(flow, names, seats, seat, routes))
         return Score(tuple(parts))
 
-    def _fastest(
-        self, flow: Flow, names: Sequence[str], seats: Placement, seat: Ints | None, routes: Routes
-    ) -> Part:
+    def _fastest(self, flow: Flow, names: Sequence[str], seats: Placement, seat: Ints | None, routes: Routes) -> Part:
         best: Part | None = None
         reasons = []
         step = (seats.cluster.step_us or 0.0) * 1e-6

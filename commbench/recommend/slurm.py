@@ -14,7 +14,9 @@ from commbench.topology.cluster import Block, Cluster
 from commbench.topology.hosts import expand
 from commbench.topology.reading import read_text
 
-_PRINT = 'echo "SLURM_TOPOLOGY_ADDR=$SLURM_TOPOLOGY_ADDR"; echo "SLURM_TOPOLOGY_ADDR_PATTERN=$SLURM_TOPOLOGY_ADDR_PATTERN"'
+_PRINT = (
+    'echo "SLURM_TOPOLOGY_ADDR=$SLURM_TOPOLOGY_ADDR"; echo "SLURM_TOPOLOGY_ADDR_PATTERN=$SLURM_TOPOLOGY_ADDR_PATTERN"'
+)
 
 
 def idle(system: System) -> list[str]:
@@ -22,7 +24,9 @@ def idle(system: System) -> list[str]:
     answer = system.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
     hosts = list(dict.fromkeys(host for line in answer.text.split() for host in expand(line)))
     if not hosts:
-        raise UsageError(f"no node is idle, says Slurm {f'({answer.trouble})' if answer.trouble else ''}: name some with --free")
+        raise UsageError(
+            f"no node is idle, says Slurm {f'({answer.trouble})' if answer.trouble else ''}: name some with --free"
+        )
     return hosts
 
 
@@ -60,7 +64,9 @@ def topology_of_job(system: System, nodes: list[str]) -> Cluster:
     if "SLURM_TOPOLOGY_ADDR=" in told.text:
         cluster = read_text(told.text, "SLURM_TOPOLOGY_ADDR of each node").cluster
         if missing := sorted(set(nodes) - set(cluster.arrays.nodes)):
-            raise UsageError(f"Slurm told no address of {', '.join(missing[:3])}, which the job has: name --topology FILE")
+            raise UsageError(
+                f"Slurm told no address of {', '.join(missing[:3])}, which the job has: name --topology FILE"
+            )
         return cluster
     return Cluster("job", blocks=(Block(tuple(nodes)),))
 

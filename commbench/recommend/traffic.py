@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, SENDRECV = "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"
+ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, SENDRECV = (
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "alltoall",
+    "sendrecv",
+)
 MATRIX = "matrix"  # any bytes between any two ranks, all at once
 COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, "broadcast", SENDRECV)
 # What is carried out on an axis where nobody says otherwise. sendrecv: along the pipeline, and back, at once.

@@ -56,7 +56,8 @@ def tree(cluster: Cluster) -> Tree:
     first = _first_nodes(cluster)
     # A NIC on no switch that anyone said is taken to reach all others without limit.
     whole = all(
-        len(one.leaves) == 1 or len(one.leaves) >= max(1, cluster.by_class[one.node_class].rails if one.node_class else 1)
+        len(one.leaves) == 1
+        or len(one.leaves) >= max(1, cluster.by_class[one.node_class].rails if one.node_class else 1)
         for one in cluster.blocks
     )
     for tier in range(int(arrays.tier.max(initial=-1)) + 1):

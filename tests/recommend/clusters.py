@@ -42,9 +42,7 @@ def two_tiers(leaves: list[int], devices: int = 1, uplinks: list[float] | None =
         "tiny",
         (node_class(devices, gbps),),
         (Switch("spine"), *(Switch(f"leaf{k}", "spine", rate, 0.5) for k, rate in enumerate(rates))),
-        tuple(
-            Block(tuple(next(names) for _ in range(count)), (f"leaf{k}",), "node") for k, count in enumerate(leaves)
-        ),
+        tuple(Block(tuple(next(names) for _ in range(count)), (f"leaf{k}",), "node") for k, count in enumerate(leaves)),
     )
 
 
@@ -100,7 +98,10 @@ def case(number: int, ranks: tuple[int, ...] = (4, 5, 6)) -> Case:
     size = draw.choice([1 << 10, 1 << 20, 1 << 28])
     told = {name: (draw.choice([1, 3]), draw.choice([size, 4 * size])) for name in axes}
     library = LIBRARIES[draw.choice(["mpi", "mpi", "nccl"])]
-    kinds = {name: draw.choice(["allreduce", "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"]) for name in axes}
+    kinds = {
+        name: draw.choice(["allreduce", "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"])
+        for name in axes
+    }
     asked = {}
     for name, kind in kinds.items():
         names = {"allreduce": ALLREDUCES if not library.by_node else ("ring", "tree"), "alltoall": ("pairwise", "scattered"),

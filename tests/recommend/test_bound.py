@@ -47,7 +47,9 @@ def test_the_search_finds_the_best_order_without_trying_all() -> None:
 def test_a_ring_over_alike_leaves_is_on_its_bound() -> None:
     # one device a node, uplinks slower than NICs: each leaf's uplink carries the ring once, whatever the order
     cluster = two_tiers([4, 4, 4, 4], uplinks=[100.0] * 4)
-    some = Case(cluster, fill(cluster, 16), Judge(step({"dp": 16}, {"dp": (1, 1 << 30)}), LIBRARIES["mpi"], {"dp": "ring"}))
+    some = Case(
+        cluster, fill(cluster, 16), Judge(step({"dp": 16}, {"dp": (1, 1 << 30)}), LIBRARIES["mpi"], {"dp": "ring"})
+    )
     seconds = 2 * 15 / 16 * (1 << 30) / (100 * 1.25e8)
     assert bound(some.judge, some.seats, tree(cluster)) == pytest.approx(seconds)
     assert some.judge.score(some.seats).seconds == pytest.approx(seconds)
@@ -78,7 +80,10 @@ def test_all_units_together_send_no_less_than_the_mean_says() -> None:
     import itertools
 
     best = min(
-        sum(len({order.index(cell) // 2 for cell in group}) - 1 for group in ((0, 1, 2), (3, 4, 5), (0, 3), (1, 4), (2, 5)))
+        sum(
+            len({order.index(cell) // 2 for cell in group}) - 1
+            for group in ((0, 1, 2), (3, 4, 5), (0, 3), (1, 4), (2, 5))
+        )
         for order in itertools.permutations(range(6))
     )
     found = least_mean(np.array([2, 2, 2]), 1.0, np.zeros(2), np.ones(2), np.array([3.0, 2.0]))

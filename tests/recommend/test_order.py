@@ -146,4 +146,6 @@ def test_names_scattered_over_leaves_are_put_in_order() -> None:
     halves = {frozenset(seat.host for seat in found.plan.seats[start : start + 4]) for start in (0, 4)}
     # the ring enters each leaf once, wherever it begins
     turned = [seat.host for seat in found.plan.seats]
-    assert sum(int(a[1]) % 2 != int(b[1]) % 2 for a, b in zip(turned, turned[1:] + turned[:1], strict=True)) == 2, halves
+    assert sum(int(a[1]) % 2 != int(b[1]) % 2 for a, b in zip(turned, turned[1:] + turned[:1], strict=True)) == 2, (
+        halves
+    )
