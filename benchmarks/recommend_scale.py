@@ -4,7 +4,8 @@
 
 Each size runs in a process of its own: a made-up fabric of DGX H100, 32 nodes a leaf at 2:1, 16 leaves a pod at 2:1
 again, names scattered over all nodes; one axis with a ring, and three axes. `s` is the whole of advise(), with the
-choice of nodes out of a free list that is a fifth longer and fragmented, but no reading of files; `CPU s` is the same in seconds of processors, which other jobs on the machine do not lengthen.
+choice of nodes out of a free list that is a tenth longer and fragmented, but no reading of files; `CPU s` is the same
+in seconds of processors, which other jobs on the machine do not lengthen.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def main() -> None:
         return
     grids = [f"dp={count}" for count in options.one.split(",") if count] + options.three.split()
     rows = [
-        f"{'axes':<20} {'GPUs':>7} {'s':>7} {'CPU s':>7} {'MiB':>6} {'nodes':>6} {'leaves':>6} {'gain':>6} {'gap':>7}  order"
+        f"{'axes':<20} {'GPUs':>7} {'s':>7} {'CPU s':>7} {'MiB':>6} {'nodes':>6} {'leaves':>6} "
+        f"{'gain':>6} {'gap':>7}  order"
     ]
     figures = []
     for grid in grids:
@@ -46,7 +48,8 @@ def main() -> None:
         it = json.loads(done.stdout)
         figures.append(it)
         rows.append(
-            f"{grid:<20} {it['gpus']:>7} {it['seconds']:>7.2f} {it['cpu_seconds']:>7.2f} {it['mebibytes']:>6.0f} {it['nodes']:>6} {it['leaves']:>6} "
+            f"{grid:<20} {it['gpus']:>7} {it['seconds']:>7.2f} {it['cpu_seconds']:>7.2f} {it['mebibytes']:>6.0f} "
+            f"{it['nodes']:>6} {it['leaves']:>6} "
             f"{100 * it['gain']:>5.1f}% {100 * it['gap']:>6.1f}%  {it['how']}"
         )
         print(rows[-1] if len(rows) > 2 else "\n".join(rows), flush=True)

@@ -126,6 +126,7 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
     latency, load, mean = (np.zeros((steps, tiers)) for _ in range(3))
     together = np.zeros(routes.links)
     ways: dict[int, _Ways] = {}
+    needed = together
     for place in range(steps):
         here = [(number, one, one.steps[place]) for number, one in enumerate(channels) if place < len(one.steps)]
         times[place] = here[0][2].times

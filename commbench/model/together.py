@@ -1,4 +1,4 @@
-"""The time of a collective that many groups of ranks carry out at once, as all groups of one axis of a training step do.
+"""The time of a collective in many groups of ranks at once, as all groups of one axis of a training step are.
 
 Each group has its own schedule, and all of them share the links: their transfers of a step are put together into one,
 and cost.py says how long that lasts. Groups of one shape (how their ranks sit on nodes) share a schedule.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.model import cost as costs
 from commbench.model import placement as placements
@@ -50,8 +50,6 @@ def schedules(collective: str, algorithm: str, placement: Placement, members: In
 
     Where groups differ in how often they repeat a step, it counts as often as the most patient one does it.
     """
-    import numpy as np
-
     if members.shape[1] < 2:
         raise NotApplicable(f"{algorithm} takes two ranks, there is {members.shape[1]}")
     shapes = _shapes(placement, members)
@@ -90,7 +88,7 @@ def _shapes(placement: Placement, members: Ints) -> list[list[int]]:
     return list(found.values())
 
 
-def _first_alike(values: Ints) -> Ints:
+def _first_alike(values: NDArray[Any]) -> Ints:
     """Return for each value the place of the first one in its row that is equal."""
     import numpy as np
 
@@ -134,7 +132,7 @@ def _joined(parts: Sequence[tuple[Schedule, Ints, float]]) -> Schedule:
             Step(
                 np.concatenate([ends[:, step.source].ravel() for step, _, ends, _ in here]),
                 np.concatenate([ends[:, step.target].ravel() for step, _, ends, _ in here]),
-                np.concatenate([np.tile(step.count * (weight / blocks), len(ends)) for step, blocks, ends, weight in here]),
+                np.concatenate([np.tile(one.count * (weight / n), len(ends)) for one, n, ends, weight in here]),
                 moved,
                 here[0][0].reduce,
                 max(step.times for step, _, _, _ in here),

@@ -51,8 +51,8 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--topology", metavar="T", help="a file in any known format, a shipped one's name, or `slurm`")
     where.add_argument("--free", metavar="HOSTS", help="nodes to choose from: n[01-20], or `slurm`: what is idle "
                                                        "(default: all)")  # fmt: skip
-    where.add_argument("--allocation", action="store_true", help="order the nodes of this job of Slurm's (the default "
-                                                                 "in one, where neither of the two is given)")  # fmt: skip
+    where.add_argument("--allocation", action="store_true", help="order the nodes of this job of Slurm's; the default "
+                                                                 "in one without --topology and --free")  # fmt: skip
     where.add_argument("--current", metavar="FILE", help="the order in use: a host file, or a placement.json")
     where.add_argument("--results", metavar="PATH", help="measured runs of this cluster: figures are fitted to them")
     where.add_argument(
@@ -70,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--bytes", metavar="A=[Nx]S,...", help="what a group sends a step: tp=96x64M,dp=4G (default 1G)")
     what.add_argument("--preset", metavar="MODEL", help="bytes of a known model instead")
     what.add_argument("--micro-batches", metavar="N", default="8", help="a step, of a preset (default 8)")
-    what.add_argument("--collectives", metavar="A=C,...", help="dp=reducescatter,... (default: tp, dp all-reduce; pp "
-                                                               "sendrecv; ep all-to-all; cp, fsdp all-gather)")  # fmt: skip
+    what.add_argument("--collectives", metavar="A=C,...", help="dp=reducescatter (default: all-reduce; pp sendrecv, "
+                                                               "ep all-to-all, cp and fsdp all-gather)")  # fmt: skip
     what.add_argument("--traffic", metavar="FILE", help="or a matrix of bytes from rank to rank, .npy or text")
     what.add_argument("--algo", metavar="A=X,...", help="tp=nvls,dp=ring (default: the fastest of the library)")
     what.add_argument("--library", metavar="L", help="nccl, rccl or mpi (default: that of the devices' vendor)")
@@ -181,7 +181,8 @@ def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dic
     known = set(cluster.arrays.nodes)
     hosts = {host for run in runs for record in run for host in expand(record.hosts or "") if host}
     if other := sorted(hosts - known):
-        text = f"{options.results} is of hosts that {cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
+        name = cluster.name or "the topology"
+        text = f"{options.results} is of hosts that {name} does not have ({', '.join(other[:3])})"
         if not options.other_cluster:
             raise UsageError(
                 f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without"
@@ -347,8 +348,9 @@ def _print(advice: Advice, wish: Wish) -> None:
     print(f"gain {100 * gain:.1f} %, error of a prediction {100 * advice.error:.1f} % ({advice.error_source})")
     print(f"\nnodes: {fold(plan.hosts)}")
     print(
-        f"chosen: {counted(len(chosen.nodes), 'node')}, {'1 leaf' if chosen.leaves == 1 else f'{chosen.leaves} leaves'}, "
-        f"{counted(chosen.pods, 'pod')} ({chosen.how}, gap {100 * chosen.gap:.0f} %)"
+        f"chosen: {counted(len(chosen.nodes), 'node')}, "
+        f"{'1 leaf' if chosen.leaves == 1 else f'{chosen.leaves} leaves'}, {counted(chosen.pods, 'pod')} "
+        f"({chosen.how}, gap {100 * chosen.gap:.0f} %)"
     )
     print(f"order: {advice.found.how}")
     names = [part.axis for part in advice.scores["recommended"].parts]

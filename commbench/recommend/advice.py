@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from commbench.recommend.nodes import Chosen, choose
 from commbench.recommend.order import Found, search
 from commbench.recommend.plan import Plan, Seat
 from commbench.recommend.score import Judge, Score
-from commbench.recommend.tree import tree
+from commbench.recommend.tree import depth_first, tree
 from commbench.topology.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -70,11 +70,7 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
     units = tree(cluster)
     judge, ranks = wish.judge, wish.judge.traffic.ranks
     chosen = choose(cluster, units, wish.free, ranks, wish.slow)
-    seats = seats_on(cluster, wish.free if wish.take_all else chosen.nodes, ranks)
-    if wish.take_all:
-        from commbench.recommend.tree import depth_first
-
-        seats = seats_on(cluster, depth_first(units, wish.free), ranks)
+    seats = seats_on(cluster, depth_first(units, wish.free) if wish.take_all else chosen.nodes, ranks)
     scores: dict[str, Score] = {}
     by_name = default(cluster, wish.free, ranks)
     scores[DEFAULT] = judge.score(by_name)
@@ -172,12 +168,11 @@ def _devices_ordered(judge: Judge, placed: Placement, found: Found) -> tuple[Pla
     if traffic is None:
         return placed, score
     device = placed.device.copy()
-    rows, place = traffic
     for node, ranks in placed.classes():
         # of each class of nodes the first one stands for all
         first = ranks[placed.node[ranks] == placed.node[ranks[0]]]
         mine = placed.device[first].tolist()
-        order = inside.device_order(node, mine, rows[np.ix_(first, first)].toarray())
+        order = inside.device_order(node, mine, traffic[np.ix_(first, first)].toarray())
         table = np.arange(len(node.devices))
         table[mine] = order
         device[ranks] = table[placed.device[ranks]]
@@ -188,7 +183,7 @@ def _devices_ordered(judge: Judge, placed: Placement, found: Found) -> tuple[Pla
     return (other, better) if better.seconds < score.seconds * (1 - 1e-3) else (placed, score)
 
 
-def _inside_nodes(judge: Judge, placed: Placement, score: Score):  # type: ignore[no-untyped-def]
+def _inside_nodes(judge: Judge, placed: Placement, score: Score) -> Any:
     """Return the bytes that ranks of a node send one another, as a sparse matrix; None where no class is uneven."""
     from scipy.sparse import coo_array
 
@@ -205,13 +200,12 @@ def _inside_nodes(judge: Judge, placed: Placement, score: Score):  # type: ignor
                 target.append(there[same])
                 count.append(step.count[near][same] * (step.times * part.flow.size * part.flow.times))
     rows = coo_array((np.concatenate(count), (np.concatenate(source), np.concatenate(target))), shape=(placed.n,) * 2)
-    return rows.tocsr(), placed
+    return rows.tocsr()
 
 
 def _random(judge: Judge, seats: Placement) -> float:
     """Return the mean time of orders in which the nodes come in any order."""
-    _, first, at = np.unique(seats.node, return_index=True, return_inverse=True)
-    del first
+    _, at = np.unique(seats.node, return_inverse=True)
     routes = Routes(seats)
     times = []
     for seed in _SEEDS if seats.n <= _MANY else _SEEDS[:1]:
@@ -234,9 +228,9 @@ def _limits(score: Score, placed: Placement, judge: Judge) -> list[str]:
                 transfer, link = routes.paths(step.source, step.target)
                 load += np.bincount(link, weights=step.count[transfer] * step.times, minlength=routes.links)
         needs = np.where(load > 0, load / routes.rate, 0.0)
-        link = int(needs.argmax())
-        if needs[link] > 0:
-            found.append(f"{part.axis}: the fullest link is {routes.name(link)}")
+        fullest = int(needs.argmax())
+        if needs[fullest] > 0:
+            found.append(f"{part.axis}: the fullest link is {routes.name(fullest)}")
     return found
 
 

@@ -49,17 +49,20 @@ def complete(
         switches.append(one)
     if assumed:
         notes.append(
-            f"nobody said how fast {assumed} of {len(switches)} uplinks are: assumed what the NICs below can send, divided by "
-            f"{oversubscription:g} (--oversubscription)"
+            f"nobody said how fast {assumed} of {len(switches)} uplinks are: assumed what the NICs below can send, "
+            f"divided by {oversubscription:g} (--oversubscription)"
         )
     return replace(cluster, classes=classes, blocks=blocks, switches=tuple(switches)), notes
 
 
 def _fewer(node: NodeClass, gpus: int) -> NodeClass:
-    """Return the class with its first devices alone."""
+    """Return the class with its first devices alone, and the NICs that these use."""
+    used = {place for place in node.nearest_nics[:gpus] if place is not None}
     gone = {device.id for device in node.devices[gpus:]}
+    gone |= {nic.id for place, nic in enumerate(node.nics) if place not in used}
     return replace(
         node,
         devices=node.devices[:gpus],
+        nics=tuple(nic for nic in node.nics if nic.id not in gone),
         links=tuple(link for link in node.links if link.a not in gone and link.b not in gone),
     )

@@ -19,9 +19,10 @@ multiplier; the unit with the largest one bounds the step.
 All units (`least_mean`). A group on m units sends k (m - 1) buffers out of them altogether: k is 2 for an all-reduce
 unless switches of the network add up (Patarasuk and Yuan, 2009), 2 for a sendrecv, which is both ways, else 1; for an
 all-to-all that holds of each unit by itself. Summed over units this is k (p - c / n) each, so that the time of axis a
-is at least floor_a, and at least sum over units of k s (p_a - c / n_a), divided by what leaves all units in a second. With
-weights w in [0, 1] the larger of both is at least (1 - w) floor + w sum; for given weights each unit's least is that of
-a linear function over whole numbers p whose product is large enough, and weights are chosen so that the bound is large.
+is at least floor_a, and at least the sum over units of k s (p_a - c / n_a), divided by what leaves all units in a
+second. With weights w in [0, 1] the larger of both is at least (1 - w) floor + w sum; for given weights each unit's
+least is that of a linear function over whole numbers p whose product is large enough, and weights are chosen so that
+the bound is large.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import numpy as np
 
 from commbench.model.placement import Placement
 from commbench.recommend.score import DIRECT, Judge
-from commbench.recommend.traffic import ALLREDUCE, ALLTOALL, MATRIX, SENDRECV, Flow
+from commbench.recommend.traffic import ALLREDUCE, ALLTOALL, SENDRECV, Flow
 from commbench.recommend.tree import Tree
 from commbench.topology.node import BYTES
 
@@ -87,8 +88,8 @@ def _buffers(flow: Flow, algorithm: str) -> int:
 def cut_bytes(flow: Flow, algorithm: str) -> float:
     """Return bytes that leave a unit at least for a group of which it has a part; for those that come in the same.
 
-    What an all-reduce needs to know of a part is a buffer's worth of sums. Of all-gather, reduce-scatter and broadcast a
-    buffer crosses in one direction or the other: half of it as the mean of both.
+    What an all-reduce needs to know of a part is a buffer's worth of sums. Of all-gather, reduce-scatter and broadcast
+    a buffer crosses in one direction or the other: half of it as the mean of both.
     """
     n, size = flow.n, flow.size
     if flow.matrix is not None:
@@ -266,7 +267,7 @@ def least_time(cells: int, out: float, flows: list[tuple[float, float, int]]) ->
 def least_mean(cells: Ints, out: float, floors: Floats, sent: Floats, n: Floats) -> float:
     """Return seconds of a step at least when units hold so many cells each, and together send `out` bytes per second.
 
-    Of each axis: the floor in seconds, k times the bytes of a buffer and the ranks of a group. See the head of the file.
+    Of each axis: the floor in seconds, k times the bytes of a buffer, the ranks of a group. See the head of the file.
     """
     sizes, count = np.unique(cells, return_counts=True)
     parts = [_touched(int(size), n) for size in sizes]

@@ -61,8 +61,8 @@ def choose(
     size = np.array([len(one.devices) for one in cluster.classes] + [0])[arrays.node_class]
     if int(size[free].sum()) < devices:
         raise UsageError(
-            f"{devices} GPUs are asked for, and the {len(free)} free nodes have {int(size[free].sum())}: ask for fewer, "
-            "or name more nodes with --free"
+            f"{devices} GPUs are asked for, and the {len(free)} free nodes have {int(size[free].sum())}: ask for "
+            "fewer, or name more nodes with --free"
         )
     vendor = np.array([min((d.vendor for d in one.devices), default="") for one in cluster.classes] + [""])
     sets = [free[vendor[arrays.node_class[free]] == one] for one in sorted(set(vendor[arrays.node_class[free]]))]
@@ -107,7 +107,7 @@ def greedy(free: Ints, size: Ints, leaf: Ints, pod: Ints, weight: Floats, device
     while left > 0:
         some = np.flatnonzero(room)
         for unit in (pod, leaf):
-            numbers, inverse = np.unique(unit[some], return_inverse=True)
+            _, inverse = np.unique(unit[some], return_inverse=True)
             held = np.bincount(inverse, weights=size[some])
             fits = np.flatnonzero(held >= left)
             best = fits[held[fits].argmin()] if len(fits) else held.argmax()

@@ -178,7 +178,7 @@ def _promising(
     if len(judge.traffic.axes) < 2:
         return
     graph = _ranks_graph(judge, seats, algorithms)
-    found = []
+    found: list[tuple[float, int, Ints, str]] = []
     for seat, how in itertools.islice(_tilings(judge.traffic.axes, seats, units), _TILINGS):
         found.append((graph.loaded(seats.node[seat], units), len(found), seat, how))
     for _, _, seat, how in sorted(found, key=lambda one: one[:2])[:_SCORED]:
@@ -354,7 +354,7 @@ def _between(graph: _Graph, at: Ints, nodes: int) -> _Graph:
     far = source != target
     key = (graph.phase[far] * nodes + source[far]) * nodes + target[far]
     ends, inverse = np.unique(key, return_inverse=True)
-    weight = np.bincount(inverse, weights=graph.weight[far], minlength=len(ends))
+    weight: Floats = np.bincount(inverse, weights=graph.weight[far], minlength=len(ends)).astype(np.float64)
     return _Graph(ends // nodes % nodes, ends % nodes, weight, ends // nodes // nodes, graph.phases)
 
 

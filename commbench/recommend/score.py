@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
 from commbench.model import cost as costs
@@ -140,10 +140,10 @@ def _direct(flow: Flow, members: Ints) -> Schedule:
 
     if flow.matrix is not None:
         source, target = np.nonzero(flow.matrix)
-        count = flow.matrix[source, target] / flow.size
+        count: Any = flow.matrix[source, target] / flow.size  # a part of the whole, where others count blocks
         source, target = members[0][source], members[0][target]
     else:
         here, there = members[:, :-1].ravel(), members[:, 1:].ravel()
         source, target = np.concatenate([here, there]), np.concatenate([there, here])
-        count = np.ones(len(source))
+        count = np.ones(len(source), dtype=np.int64)
     return Schedule(1, (Step(source, target, count, moved),))

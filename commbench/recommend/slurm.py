@@ -1,12 +1,10 @@
-"""What Slurm says of itself to anybody: its switches, which nodes are idle, and which a job has. No privilege is needed.
+"""What Slurm says to anybody, without privilege: its switches, which nodes are idle, and which a job has.
 
 Inside a job `granted()` takes one `scontrol show topology`, or, where that says nothing, one task on each node that
 prints the address that Slurm gave it (SLURM_TOPOLOGY_ADDR).
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from commbench.errors import UsageError
 from commbench.system import System
@@ -58,7 +56,7 @@ def topology_of_job(system: System, nodes: list[str]) -> Cluster:
     if shown.text.strip():
         cluster = read_text(shown.text, "scontrol show topology").cluster
         if set(nodes) <= set(cluster.arrays.nodes):
-            return only(cluster, nodes)
+            return cluster
     told = system.run("srun", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", "--label",
                       "--overlap", "sh", "-c", _PRINT)  # fmt: skip
     if "SLURM_TOPOLOGY_ADDR=" in told.text:
@@ -69,10 +67,3 @@ def topology_of_job(system: System, nodes: list[str]) -> Cluster:
             )
         return cluster
     return Cluster("job", blocks=(Block(tuple(nodes)),))
-
-
-def only(cluster: Cluster, nodes: list[str]) -> Cluster:
-    """Return the cluster with these nodes alone; its switches stay."""
-    wanted = set(nodes)
-    blocks = (replace(one, nodes=tuple(node for node in one.nodes if node in wanted)) for one in cluster.blocks)
-    return replace(cluster, blocks=tuple(one for one in blocks if one.nodes))

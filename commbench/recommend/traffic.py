@@ -155,7 +155,7 @@ def step(
 
     told, chosen = dict(told or {}), dict(chosen or {})
     ranks = prod(sizes.values())
-    grid = np.arange(ranks).reshape(tuple(reversed(sizes.values())))
+    grid = np.arange(ranks).reshape(tuple(sizes.values())[::-1])
     flows, unsaid = [], []
     for place, (name, size) in enumerate(sizes.items()):
         if size < 2:
@@ -167,7 +167,7 @@ def step(
         if times * count > 0:
             members = np.moveaxis(grid, grid.ndim - 1 - place, -1).reshape(-1, size)
             flows.append(Flow(name, collective, np.ascontiguousarray(members), float(count), times))
-    notes = ()
+    notes: tuple[str, ...] = ()
     if unsaid:
         notes = (f"nobody said what {', '.join(unsaid)} sends in a step: 1 GiB is assumed (--bytes, --preset)",)
     return Traffic(ranks, tuple(flows), dict(sizes), notes)

@@ -7,7 +7,7 @@ leaf holds it alone: nodes that share a leaf, or a switch of a higher tier, are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.topology.cluster import Cluster
 from commbench.topology.node import BYTES
@@ -78,7 +78,7 @@ def tree(cluster: Cluster) -> Tree:
     return Tree(np.stack(levels).astype(np.int64), tuple(out), tuple(us), tuple(names))
 
 
-def _limits(gbps: Floats) -> Floats:
+def _limits(gbps: NDArray[Any]) -> Floats:
     """Return bytes per second; what has no way out, as the highest switch, is not limited by it."""
     import numpy as np
 
@@ -93,7 +93,7 @@ def _first_nodes(cluster: Cluster) -> Ints:
     return np.cumsum(sizes) - sizes
 
 
-def _components(leaf: Ints, above: Ints, domain: Ints) -> tuple[Ints, Ints]:
+def _components(leaf: NDArray[Any], above: NDArray[Any], domain: NDArray[Any]) -> tuple[Ints, Ints]:
     """Return the unit of each block, and of each switch that is its blocks' way out, -1: of none.
 
     Blocks are together that share a switch of the tier, or an NVLink domain; all those without a switch are one unit.

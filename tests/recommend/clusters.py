@@ -104,8 +104,12 @@ def case(number: int, ranks: tuple[int, ...] = (4, 5, 6)) -> Case:
     }
     asked = {}
     for name, kind in kinds.items():
-        names = {"allreduce": ALLREDUCES if not library.by_node else ("ring", "tree"), "alltoall": ("pairwise", "scattered"),
-                 "allgather": ("ring",), "reducescatter": ("ring",)}.get(kind)  # fmt: skip
+        names = {
+            "allreduce": ALLREDUCES if not library.by_node else ("ring", "tree"),
+            "alltoall": ("pairwise", "scattered"),
+            "allgather": ("ring",),
+            "reducescatter": ("ring",),
+        }.get(kind)
         if names:
             asked[name] = draw.choice(names)
     return Case(cluster, fill(cluster, n), Judge(step(axes, told, kinds), library, asked))
@@ -125,7 +129,7 @@ def least(some: Case) -> float:
 
 
 def _alike(some: Case, nodes: list[int]) -> tuple[tuple[int, int], ...]:
-    """Say the same of orders that differ in which of a leaf's nodes, or of a node's devices, is which: those are alike."""
+    """Return the same for orders that differ in which of a leaf's nodes, or of a node's devices, is which."""
     block = some.cluster.arrays.block
     seen: dict[int, dict[int, int]] = {}
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_more_free_nodes_never_hurt() -> None:
     names = list(cluster.arrays.nodes)
     random.Random(1).shuffle(names)
     times = [advice(cluster, some, names[:count]).plan.seconds["recommended"] for count in range(4, 13)]
-    assert all(after <= before * (1 + 1e-9) for before, after in zip(times, times[1:], strict=False)), times
+    assert all(after <= before * (1 + 1e-9) for before, after in pairwise(times)), times
     assert times[-1] < times[0]
 
 
