@@ -68,7 +68,7 @@ def test_slurm_is_asked_for_its_switches_and_idle_nodes(slurm: Path, capsys: pyt
     command(slurm, "sinfo", "n1\nn2\nn3\nn4\nn5\nn6\n")
     assert run("--topology", "slurm", "--free", "slurm", "--gpus", "24", "--oversubscription", "8", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["nodes"]["names"] == ["n1", "n3", "n5"]  # of one leaf
+    assert found["nodes"]["names"] in (["n1", "n3", "n5"], ["n2", "n4", "n6"])  # of one leaf
     assert any("assumed" in note for note in found["plan"]["notes"])
 
 
