@@ -136,7 +136,16 @@ def test_equal_pairs_counts_the_alarms_of_real_launches(tmp_path: Path) -> None:
 
 def test_advice_at_scale_has_its_bound_beside_it(tmp_path: Path) -> None:
     out, figures = tmp_path / "scale.txt", tmp_path / "scale.json"
-    command = [sys.executable, "benchmarks/recommend_scale.py", "--one", "64", "--three", "tp=8,pp=2,dp=4", "--time", "1"]
+    command = [
+        sys.executable,
+        "benchmarks/recommend_scale.py",
+        "--one",
+        "64",
+        "--three",
+        "tp=8,pp=2,dp=4",
+        "--time",
+        "1",
+    ]
     done = subprocess.run(
         [*command, "--out", str(out), "--json", str(figures)], cwd=ROOT, capture_output=True, text=True, timeout=300
     )

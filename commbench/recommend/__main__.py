@@ -180,7 +180,8 @@ def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dic
     runs = records_of(options.results)
     known = set(cluster.arrays.nodes)
     hosts = {host for run in runs for record in run for host in expand(record.hosts or "") if host}
-    if other := sorted(hosts - known):
+    alone = len(hosts) == 1 and cluster.nodes == 1  # one machine, whatever either calls it
+    if (other := sorted(hosts - known)) and not alone:
         name = cluster.name or "the topology"
         text = f"{options.results} is of hosts that {name} does not have ({', '.join(other[:3])})"
         if not options.other_cluster:
@@ -197,7 +198,7 @@ def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dic
     slow: dict[int, list[float]] = {}
     for one in fitted.slow:
         for host in expand(one.hosts):
-            slow.setdefault(places[host], []).append(one.factor - 1)
+            slow.setdefault(places.get(host, 0), []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     return apply(cluster, fitted), facts, fitted.lines()
 

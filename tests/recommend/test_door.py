@@ -162,3 +162,53 @@ def test_a_faulty_topology_is_named_with_its_line(tmp_path: Path, capsys: pytest
     path.write_text("SwitchName=leaf1 Nodes=n[1-4]\nSwitchName=spine Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n5\n")
     assert run("--topology", str(path), "--gpus", "16") == 2
     assert f"{path}:" in capsys.readouterr().err
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "") -> None:
+    """Records of pairs of nodes of l40s-pcie, of which n01 and n02 are twice as slow together, in place of a folder."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from commbench.model import cost, fit
+    from commbench.model.library import LIBRARIES
+    from commbench.model.placement import Placement
+    from commbench.topology.reading import read as read_topology
+    from commbench.topology.shipped import find
+    from tests.model.test_fit import SIZES, record
+
+    cluster = read_topology(find("l40s-pcie")).cluster
+    cluster = replace(cluster, step_us=1.0)
+    records = []
+    for first in range(0, 16, 2):
+        placement = Placement(cluster, np.array([first, first + 1]), np.zeros(2, dtype=np.int64))
+        found = cost.cost("allreduce", "ring", placement, LIBRARIES["mpi"]).seconds(np.array(SIZES, dtype=float))
+        hosts = ",".join(rename + cluster.arrays.nodes[node] for node in (first, first + 1))
+        for size, seconds in zip(SIZES, found.tolist(), strict=True):
+            about = {"algorithm": "ring", "observed_algorithm": "ring", "size": size, "nranks": 2, "nnodes": 2}
+            where = {"ranks": f"{first}-{first + 1}", "hosts": hosts, "group": f"pair {first}"}
+            records.append(record(**about, **where, time_us=seconds * 1e6 * (2 if first == 0 else 1)))
+    monkeypatch.setattr(fit, "records_of", lambda path: [records])
+
+
+def test_nodes_that_records_show_slow_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(monkeypatch)
+    words = ("--topology", "l40s-pcie", "--free", "n[01-04]", "--nodes", "2", "--results", "here", "--json")
+    assert run(*words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes"]["slow"] == 0
+    assert any(note.startswith("fitted to") for note in found["plan"]["notes"])
+    assert found["error_source"].startswith("how far off the fit is")
+
+
+def test_results_of_other_nodes_are_refused_unless_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(monkeypatch, rename="x")
+    words = ("--topology", "l40s-pcie", "--nodes", "2", "--results", "here")
+    assert run(*words) == 2
+    assert "is of hosts that l40s-pcie does not have (xn01, xn02, xn03)" in capsys.readouterr().err
+    assert run(*words, "--other-cluster") == 0
+    assert "left out, as --other-cluster asks" in capsys.readouterr().out
