@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("scipy", "yaml", "ClusterShell")
 LIKE = "h100-nvlink"
+SEARCH, SEARCH_IN_JOB = 5.0, 2.0  # seconds: while a job looks for its order, its nodes wait
 EXAMPLES = """examples:
   python -m commbench.recommend --topology h100-nvlink --gpus 128 --axes tp=8,dp=16 --export out/
   python -m commbench.recommend --topology cluster.yaml --free 'n[01-20]' --gpus 64 --axes tp=8,pp=2,dp=4 \\
@@ -76,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--algo", metavar="A=X,...", help="tp=nvls,dp=ring (default: the fastest of the library)")
     what.add_argument("--library", metavar="L", help="nccl, rccl or mpi (default: that of the devices' vendor)")
     how = it.add_argument_group("the answer")
-    how.add_argument("--time", metavar="S", default="5", help="seconds to search for an order (default 5)")
+    how.add_argument("--time", metavar="S", help="seconds to search for an order (default 5, in a job 2)")
     how.add_argument("--cores", metavar="N", help="of a node: tells ranges of cores near each device")
     how.add_argument("--export", metavar="DIR", help="write placement.json, and a file for each launcher")
     how.add_argument("--slurm-version", metavar="V", help="the Slurm that will read the export")
@@ -280,7 +281,7 @@ def _wish(
         current,
         take_all=granted,
         cores=parse_whole(options.cores, "--cores", least=1) if options.cores else None,
-        seconds=parse_number(options.time, "--time"),
+        seconds=parse_number(options.time, "--time") if options.time else SEARCH_IN_JOB if granted else SEARCH,
         **facts,
     )
 
