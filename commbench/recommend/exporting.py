@@ -88,7 +88,7 @@ def write(made: Mapping[str, str], folder: str | Path) -> None:
     _deny_live(place)
     ledger = _ledger(place)
     for name in made:
-        if name != os.path.basename(name) or name.startswith("."):
+        if not name or name != os.path.basename(name) or name.startswith("."):
             raise UsageError(f"a file of an export has a plain name, not {name[:80]!r}")
         path = place / name
         if os.path.lexists(path) and (path.is_symlink() or _digest(path.read_bytes()) != ledger.get(name)):

@@ -88,10 +88,10 @@ def by_node(seed: int, names: Sequence[str], each: int = GPUS) -> Plan:
     return Plan("test", tuple(seats), vendor="nvidia")
 
 
-def job(cluster: Slurm, folder: Path, *command: str, code: int = 0, **environment: str) -> str:
+def job(cluster: Slurm, folder: Path, *command: str, code: int = 0, env: Mapping[str, str] | None = None) -> str:
     """Submit a job, wait for its end, and return what it wrote."""
     words = ["sbatch", "--parsable", "--open-mode=truncate", "-o", "job.out", "-e", "job.err", *command]
-    number = cluster.out(*words, cwd=folder, **environment).strip()
+    number = cluster.out(*words, cwd=folder, env=env).strip()
     end = time.monotonic() + 120
     while True:
         state = dict(
@@ -143,7 +143,7 @@ def test_the_job_script_seats_each_of_256_ranks(cluster: Slurm, tmp_path: Path, 
     export(plan, replace(HERE, cluster=fabric(NODES)), tmp_path / "out")
     text = (tmp_path / "out" / "job.sbatch").read_text()
     assert ("--gpu-bind=map_gpu:" in text, "device.sh" in text) == (plan_of is alike, plan_of is shuffled)
-    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), **unchecked(tmp_path))
+    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), env=unchecked(tmp_path))
     assert seats(said) == planned(plan)
 
 
@@ -152,7 +152,7 @@ def test_the_wrapper_seats_each_of_256_ranks(cluster: Slurm, tmp_path: Path, pla
     plan = plan_of(4, cluster.names)
     export(plan, replace(HERE, wrapper=True), tmp_path / "out")
     assert "arbitrary" not in (tmp_path / "out" / "job.sbatch").read_text().replace("--distribution=arbitrary:", "")
-    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), **unchecked(tmp_path))
+    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), env=unchecked(tmp_path))
     assert seats(said) == planned(plan)
 
 
@@ -162,7 +162,7 @@ def test_hosts_may_have_unlike_numbers_of_ranks(cluster: Slurm, tmp_path: Path) 
     assert sorted(plan.per_host.values()) == [1, 2, 3, 4, 5, 6]
     done = export(plan, HERE, tmp_path / "out")
     assert "hosts have from 1 to 6 ranks" in done.refused["wrappers"]
-    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), **unchecked(tmp_path))
+    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), env=unchecked(tmp_path))
     assert seats(said) == planned(plan)
 
 
@@ -211,7 +211,7 @@ def test_open_mpi_seats_each_of_256_ranks(cluster: Slurm, tmp_path: Path, cpus: 
     assert (tmp_path / "openmpi.rankfile").exists() == bool(cpus)
     # All nodes are this machine, whose few cores their ranks share.
     more = {**with_open_mpi(), "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    said = job(cluster, tmp_path, batch(tmp_path, "openmpi.sh", plan), str(cluster.folder / "probe"), **more)
+    said = job(cluster, tmp_path, batch(tmp_path, "openmpi.sh", plan), str(cluster.folder / "probe"), env=more)
     assert seats(said) == planned(plan)
 
 
@@ -222,7 +222,7 @@ def test_open_mpi_itself_has_these_ranks(cluster: Slurm, tmp_path: Path) -> None
     export(plan, HERE, tmp_path)
     python = str(OPEN_MPI.with_name("python"))
     more = {**with_open_mpi(), "OMPI_MCA_btl": "^ofi", "PYTHONPATH": ""}
-    said = job(cluster, tmp_path, batch(tmp_path, "openmpi.sh", plan), python, "-c", MPI_RANK, **more)
+    said = job(cluster, tmp_path, batch(tmp_path, "openmpi.sh", plan), python, "-c", MPI_RANK, env=more)
     assert seats(said) == planned(plan)
 
 
@@ -233,7 +233,7 @@ def test_torchrun_is_told_the_place_of_each_node(cluster: Slurm, tmp_path: Path)
     (tmp_path / "torchrun").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     words = ("-N12", "--ntasks-per-node=1", "-w", fold(plan.hosts))
-    said = cluster.out("srun", *words, "./torchrun.sh", "train.py", "--lr", "a b", cwd=tmp_path, PATH=path)
+    said = cluster.out("srun", *words, "./torchrun.sh", "train.py", "--lr", "a b", cwd=tmp_path, env={"PATH": path})
     expected = []
     for place, host in enumerate(plan.hosts):
         devices = ",".join(str(seat.device) for seat in plan.seats if seat.host == host)
@@ -255,14 +255,14 @@ def test_the_job_checks_itself_and_does_not_start_where_ranks_sit_wrong(cluster:
     (ours / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (ours / "python3").chmod(0o755)
     environment = {"PATH": f"{ours}{os.pathsep}{os.environ['PATH']}"}
-    said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"), **environment)
+    said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"), env=environment)
     assert "commbench verify: rank 0 of 12 sits as planned, and so do all that say nothing\n" in said
     assert seats(said) == planned(plan)
 
     hosts = [seat.host for seat in plan.seats]
     hosts[3], hosts[7] = hosts[7], hosts[3]
     (tmp_path / "hosts.slurm").write_text("".join(f"{host}\n" for host in hosts))
-    said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"), code=1, **environment)
+    said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"), code=1, env=environment)
     assert seats(said) == {}
     complaints = [line for line in (tmp_path / "job.err").read_text().splitlines() if "commbench" in line]
     assert sorted(complaints) == [
