@@ -216,6 +216,7 @@ def test_what_open_mpi_does_not_have_is_refused() -> None:
 OMPI_INFO = Path(os.environ.get("COMMBENCH_OTHER_VENV", ""), "bin", "ompi_info")
 
 
+@pytest.mark.mpi
 @pytest.mark.skipif(not OMPI_INFO.is_file(), reason="no Open MPI: COMMBENCH_OTHER_VENV names its place")
 def test_the_numbers_of_algorithms_are_those_of_open_mpi() -> None:
     from commbench.backends._algorithms import canonical

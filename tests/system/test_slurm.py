@@ -30,7 +30,7 @@ from commbench.topology.reading import TopologyError
 from commbench.topology.writers import slurm_conf as writer
 from tests.system.slurm import ROOT, Slurm, files, processes, slurm, trouble
 
-pytestmark = pytest.mark.skipif(bool(trouble()), reason=f"no Slurm: {trouble()}")
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(bool(trouble()), reason=f"no Slurm: {trouble()}")]
 
 NODES, GPUS = 32, 8
 HERE = Settings(slurm=(22, 5, 8))
@@ -188,12 +188,14 @@ MPI_RANK = (
 )
 
 
-@pytest.mark.mpi
 def test_mpich_itself_has_these_ranks(cluster: Slurm, tmp_path: Path) -> None:
     plan = shuffled(7, cluster.names[10:16], 2)
     export(plan, HERE, tmp_path)
-    said = job(cluster, tmp_path, batch(tmp_path, "mpich.sh", plan), sys.executable, "-c", MPI_RANK)
+    script = batch(tmp_path, "mpich.sh", plan)
+    said = job(cluster, tmp_path, script, sys.executable, "-c", MPI_RANK)
     assert seats(said) == planned(plan)
+    said = job(cluster, tmp_path, script, sys.executable, "-m", "commbench.verify", "placement.json")
+    assert "rank 0 of 12 sits as planned" in said
 
 
 needs_open_mpi = pytest.mark.skipif(not OPEN_MPI.is_file(), reason="no Open MPI: COMMBENCH_OTHER_VENV names its place")
@@ -216,14 +218,17 @@ def test_open_mpi_seats_each_of_256_ranks(cluster: Slurm, tmp_path: Path, cpus: 
 
 
 @needs_open_mpi
-@pytest.mark.mpi
 def test_open_mpi_itself_has_these_ranks(cluster: Slurm, tmp_path: Path) -> None:
     plan = shuffled(9, cluster.names[20:26], 2)
     export(plan, HERE, tmp_path)
     python = str(OPEN_MPI.with_name("python"))
-    more = {**with_open_mpi(), "OMPI_MCA_btl": "^ofi", "PYTHONPATH": ""}
-    said = job(cluster, tmp_path, batch(tmp_path, "openmpi.sh", plan), python, "-c", MPI_RANK, env=more)
+    more = {**with_open_mpi(), "OMPI_MCA_btl": "^ofi"}
+    script = batch(tmp_path, "openmpi.sh", plan)
+    said = job(cluster, tmp_path, script, python, "-c", MPI_RANK, env=more)
     assert seats(said) == planned(plan)
+    assert job(cluster, tmp_path, script, python, "-m", "commbench.verify", "placement.json", env=more) == (
+        "commbench verify: all 12 ranks sit as planned\n"
+    )
 
 
 def test_torchrun_is_told_the_place_of_each_node(cluster: Slurm, tmp_path: Path) -> None:
