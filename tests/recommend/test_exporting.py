@@ -101,6 +101,22 @@ def test_where_slurm_says_its_configuration_is_is_refused(tmp_path: Path, monkey
         write({"x.txt": "x"}, tmp_path)
 
 
+def test_a_disk_that_fills_up_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(whole(["n1"]), Settings(), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    real = Path.write_bytes
+
+    def full(self: Path, content: bytes) -> int:
+        if "openmpi" in self.name:
+            raise OSError(28, "No space left on device")
+        return real(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        export(whole(["n2"]), Settings(), tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "live.conf").write_text("live\n")
     (tmp_path / "out").mkdir()
