@@ -98,16 +98,15 @@ def advice(cluster: Cluster, some: Judge, free: list[str] | None = None, **more:
 
 def test_names_change_nothing() -> None:
     for number in range(10):
-        some = case(number, (6, 8))
+        some = case(number, (4, 5))
         names = list(some.cluster.arrays.nodes)
         random.Random(number).shuffle(names)
         new = dict(zip(some.cluster.arrays.nodes, names, strict=True))
         blocks = tuple(replace(one, nodes=tuple(new[node] for node in one.nodes)) for one in some.cluster.blocks)
         other = replace(some.cluster, blocks=blocks)
         before, after = (advice(one, some.judge).plan.seconds for one in (some.cluster, other))
-        # the order by name is another one, and a start that the search may gain from
         assert after["bound"] == pytest.approx(before["bound"])
-        assert after["recommended"] == pytest.approx(before["recommended"], rel=0.02)
+        assert after["recommended"] == pytest.approx(before["recommended"])
 
 
 def test_links_that_are_all_faster_keep_the_order() -> None:
