@@ -2,17 +2,18 @@
 
 A step that is made once lasts as long as its longest way, and as its fullest link needs for all that is put on it:
 
-    step + latency of the longest way + size x load of the fullest link
+    messages x step + latency of the longest way + size x load of the fullest link
 
-which is Hockney's model for every transfer, and a share of a link for each that takes it. A step that is made over and
-over between the same ends, as in a ring, is a chain: a rank begins its next turn as soon as it has what the rank before
-sent, so that the turns of a round trip add up the latencies of all ways and not the longest one each time. A turn lasts
+with the messages that the busiest rank sends or receives in it, whose software costs one `step` each. That is Hockney's
+model for every transfer, and a share of a link for each that takes it. A step that is made over and over between the
+same ends, as in a ring, is a chain: a rank begins its next turn as soon as it has what the rank before sent, so that
+the turns of a round trip add up the latencies of all ways and not the longest one each time. A turn lasts
 
     the longer of  size x load of the fullest link
-    and            step + mean over the ring of (latency + size x load of the transfer's fullest link)
+    and            messages x step + mean over the ring of (latency + size x load of the transfer's fullest link)
 
 A pipelined schedule has its buffer cut into C chunks, of which each follows the one before as soon as the fullest link
-of all steps together is free, and not sooner than a step costs in software; C is the best power of two with chunks of
+of all steps together is free, and not sooner than a step's software allows; C is the best power of two with chunks of
 4 KiB at least. Nothing else is in it: no protocols, no arithmetic, no caches, no noise.
 """
 
@@ -46,17 +47,19 @@ class Cost:
 
     Arrays of (steps, tiers): `latency`, seconds of the longest way, or of the mean one of a chain; `load`, seconds for
     each byte of size that the fullest link of a tier needs; `mean`, the same of a chain's transfers on average, 0 else.
-    `times`, (steps,): repetitions. `together`, (tiers,): as load, of all steps of a pipeline at once.
+    `times`, (steps,): repetitions; `messages`, (steps,): those that one rank sends or receives, at most. `together`,
+    (tiers,): as load, of all steps of a pipeline at once.
     """
 
     tiers: tuple[str, ...]
     times: Floats
+    messages: Floats
     latency: Floats
     load: Floats
     mean: Floats
     together: Floats
     pipelined: bool
-    step: float  # seconds of software in each step
+    step: float  # seconds of software for each message
 
     def seconds(self, size: Floats | float, slower: Floats | None = None, later: Floats | None = None) -> Floats:
         """Return the seconds of a collective of `size` bytes, in an array of the shape of `size`, which is (sizes,).
@@ -68,25 +71,29 @@ class Cost:
         sizes = np.atleast_1d(np.asarray(size, dtype=np.float64))
         ones = np.ones(len(self.tiers))
         slower = ones if slower is None else slower
-        fixed = self.step + self.latency @ (ones if later is None else later)
+        fixed = self.step * self.messages + self.latency @ (ones if later is None else later)
         full = (self.load * slower).max(axis=1, initial=0.0)
         if not self.pipelined:
             once = self.times == 1
             turn = fixed[:, None] + np.outer(np.where(once, full, self.mean @ slower), sizes)
             return np.asarray(self.times @ np.maximum(turn, np.outer(full, sizes)))
         together = (self.together * slower).max(initial=0.0)
-        best = np.full(len(sizes), np.inf)
-        for chunks in 2.0 ** np.arange(_MOST_CHUNKS):
-            part = sizes / chunks
-            total = fixed.sum() + part * full.sum() + (chunks - 1) * (self.step + part * together)
-            best = np.where((part >= CHUNK) | (chunks == 1), np.minimum(best, total), best)
-        return best
+        software = self.step * self.messages.max(initial=0.0)
+        chunks = 2.0 ** np.arange(_MOST_CHUNKS)[:, None]
+        part = sizes / chunks
+        total = fixed.sum() + part * full.sum() + (chunks - 1) * (software + part * together)
+        return np.asarray(np.where((part >= CHUNK) | (chunks == 1), total, np.inf).min(axis=0))
+
+    @property
+    def loaded(self) -> list[str]:
+        """The tiers whose links carry something."""
+        return [name for place, name in enumerate(self.tiers) if self.load[:, place].any()]
 
     def limits(self, size: float) -> list[tuple[str, float]]:
         """Return what the time of one size is mostly made of, the largest first: ("latency of dgx nic", seconds)."""
         import numpy as np
 
-        parts = {"software": float(self.times.sum() * self.step)}
+        parts = {"software": float(self.times @ self.messages * self.step)}
         for place, name in enumerate(self.tiers):
             parts[f"latency of {name}"] = float(self.times @ self.latency[:, place])
         load = self.together[None, :] if self.pipelined else self.load
@@ -115,13 +122,14 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
 
     tiers = len(routes.tiers)
     steps = max(len(one.steps) for one in channels)
-    times = np.ones(steps)
+    times, messages = np.ones(steps), np.zeros(steps)
     latency, load, mean = (np.zeros((steps, tiers)) for _ in range(3))
     together = np.zeros(routes.links)
     ways: dict[int, _Ways] = {}
     for place in range(steps):
         here = [(number, one, one.steps[place]) for number, one in enumerate(channels) if place < len(one.steps)]
         times[place] = here[0][2].times
+        messages[place] = max(_messages(step_, routes.placement.n) for _, _, step_ in here)
         on_links = np.zeros(routes.links)
         for number, schedule, step_ in here:
             ways[number] = _ways(routes, step_, ways.get(number))
@@ -135,6 +143,7 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
     return Cost(
         tuple(routes.tiers),
         times,
+        messages,
         latency,
         load,
         mean,
@@ -142,6 +151,13 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
         channels[0].pipelined,
         step,
     )
+
+
+def _messages(step: Step, n: int) -> int:
+    """Return how many messages the busiest rank sends or receives; switches have no software."""
+    import numpy as np
+
+    return max(int(np.bincount(ends[ends < n], minlength=1).max()) for ends in (step.source, step.target))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class Library:
     algorithms: tuple[str, ...]  # what `auto` chooses from, of the schedules there are
 
 
-_XCCL = ("ring", "tree", "nvls", "nvls_tree")
+_XCCL = ("ring", "tree", "nvls", "nvls_tree", "scattered")  # all-to-all: sends and receives in a group, all at once
 _MPI = (
     *("ring", "recursive_doubling", "rabenseifner", "bruck", "binomial", "scatter_allgather", "pairwise"),
     *("recursive_halving", "scattered", "linear"),

@@ -107,6 +107,14 @@ def names() -> list[str]:
     return sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_"))
 
 
+def collectives(name: str) -> tuple[str, ...]:
+    """Return the collectives that the schedule of an algorithm is known for; `name` is among `names()`."""
+    from importlib import import_module
+
+    known: tuple[str, ...] = import_module(f"commbench.model.schedules.{name}").COLLECTIVES
+    return known
+
+
 def make(name: str, collective: str, group: Group, channel: int = 0) -> Schedule:
     """Return the schedule of an algorithm, called by its canonical name, for one channel.
 
