@@ -112,7 +112,7 @@ def described(built: emulated_hosts.Cluster) -> Cluster:
     ).node_class("host")
     switches = [Switch("trunk"), *(Switch(leaf, "trunk", gbps[leaf], 20.0) for leaf in leaves)]
     blocks = [Block(names, (leaf,), "host") for leaf, names in zip(leaves, built.leaves, strict=True)]
-    return Cluster("emulated", tuple(switches), (host,), tuple(blocks))
+    return Cluster("emulated", (host,), tuple(switches), tuple(blocks))
 
 
 def run(built: emulated_hosts.Cluster, order: Order, module: str, *arguments: str) -> list[Record]:
