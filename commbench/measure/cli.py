@@ -136,7 +136,11 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
     add = it.add_argument_group(
         "what is predicted (--backend model; --library is nccl, rccl or mpi there)"
     ).add_argument
-    add("--topology", metavar="FILE", help="the cluster: a description, or the name of one that commbench brings")
+    add(
+        "--topology",
+        metavar="FILE",
+        help="the cluster: a description, or the name of one that commbench brings (default none)",
+    )
     add("--results", metavar="PATH", help="measured runs that the model is fitted to first (default: as described)")
     add("--per-node", metavar="K", help="ranks on each node, node after node (default: one a device)")
     add = it.add_argument_group("what comes out").add_argument

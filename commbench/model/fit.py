@@ -149,7 +149,7 @@ class Fit:
             f"{format_size(self.sizes[1])}, which scatter by {self.scatter:.0%} around it (median)",
             *self.notes,
         ]
-        found += [f"{number} records left out: {reason}" for reason, number in self.left_out.items()]
+        found += [f"left out {number}: {reason}" for reason, number in self.left_out.items()]
         for one in self.figures:
             if not one.determined:
                 found.append(f"{one}: not determined by these records ({one.why}); kept as declared")
@@ -325,7 +325,10 @@ def _data(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[_Data, li
             key = (number, record.collective, _ran(record), record.backend, record.ranks, record.hosts, root)
             if key not in known:
                 try:
-                    found = _cost_of(record, seats.placement(record, first))
+                    placement = seats.placement(record, first)
+                    if len(np.unique(np.stack([placement.node, placement.device]), axis=1)[0]) < placement.n:
+                        raise NotApplicable("of ranks that wait for a device or core which they share")
+                    found = _cost_of(record, placement)
                 except NotApplicable as refusal:
                     known[key] = str(refusal).partition("; it has")[0]
                 else:

@@ -208,8 +208,8 @@ def test_bad_input_is_answered_in_one_line(tmp_path: Path, words: tuple[str, ...
 
 def test_results_are_fitted_first(tmp_path: Path) -> None:
     write_set(tmp_path / "measured", "a", 1, sizes=(8, 64, 512, 4096, 32768, 1 << 20))
-    (visits,) = (tmp_path / "measured").rglob("visits.jsonl")
-    visits.write_text(visits.read_text().replace('"observed_algorithm": null', '"observed_algorithm": "ring"'))
+    (plan,) = (tmp_path / "measured").rglob("manifest.json")
+    plan.write_text(plan.read_text().replace('"algorithm": "auto"', '"algorithm": "ring"'))
     words = ("--backend", "model", "--topology", "two-core", "--ranks", "2,4", "--results", "measured", "--out", "run")
     text = door(tmp_path, *words).stdout
     assert "# fitted to " in text

@@ -19,8 +19,8 @@ from commbench.model.fit import BANDWIDTH, LATENCY, SOFTWARE, Figure, Fit
 from commbench.model.library import LIBRARIES
 from commbench.model.placement import fill
 from commbench.results.record import Record
-from commbench.topology.cluster import Cluster
-from commbench.topology.node import MEASURED
+from commbench.topology.cluster import Block, Cluster
+from commbench.topology.node import BUS, MEASURED, Device, Hub, Link, NodeClass
 from tests.model.clusters import one_switch, rails, two_leaves
 
 SIZES = [8 << 3 * step for step in range(10)]
@@ -68,6 +68,7 @@ def truly(kind: str, tier: str, factor: float) -> Figure:
     return Figure(kind, tier, factor, factor, factor)
 
 
+MEMORY_LINKS = tuple(Link(f"core{i}", "memory", "memory", 200, 0.1) for i in range(2))
 FLAT = one_switch(16, step_us=1.0)
 TRUTH = off(FLAT, truly(BANDWIDTH, "single nic", 1.6), step_us=2.5)
 
@@ -214,6 +215,13 @@ def test_records_that_tell_nothing_are_counted() -> None:
         "the model has no schedule of recexch": 1,
         "of a log that does not tell ranks and hosts": 1,
     }
+
+
+def test_ranks_that_share_a_core_are_left_out() -> None:
+    cpu = NodeClass("cpu", tuple(Device(f"core{i}", "cpu") for i in range(2)), (), (Hub("memory", BUS),), MEMORY_LINKS)
+    cluster = Cluster("two", (cpu,), (), (Block(("n",), (), "cpu"),))
+    fitted = fits.fit([run(cluster, (2, 3, 4), ("ring",))], cluster)
+    assert (fitted.ranks, fitted.left_out) == ((2, 2), {"of ranks that wait for a device or core which they share": 20})
 
 
 def test_nothing_to_fit_is_refused_with_the_reasons() -> None:

@@ -1,0 +1,133 @@
+"""The predicted time of a step's communication with ranks on given seats, by the cost model.
+
+The flows of a step follow one another; all groups of a flow are at work together and share the links. Each flow is
+carried out by the fastest of the algorithms that it may have, for these seats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from commbench.errors import UsageError
+from commbench.model import cost as costs
+from commbench.model.cost import Cost
+from commbench.model.library import Library
+from commbench.model.placement import Placement
+from commbench.model.routes import Routes
+from commbench.model.schedule import NotApplicable, Schedule, Step
+from commbench.model.together import schedules
+from commbench.recommend.traffic import MATRIX, SENDRECV, Flow, Traffic
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+DIRECT = "direct"  # what is no collective: each rank sends to whom it has to
+
+
+@dataclass(frozen=True)
+class Part:
+    """One flow's share of a step: seconds, the algorithm, and what the time is mostly made of."""
+
+    axis: str
+    algorithm: str
+    seconds: float
+    limits: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """The time of a step's communication, flow by flow."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of all flows."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def algorithms(self) -> dict[str, str]:
+        """The algorithm of each axis."""
+        return {part.axis: part.algorithm for part in self.parts}
+
+    def limits(self) -> list[tuple[str, float]]:
+        """Return what the step waits for, the largest first: ("dp: bandwidth of uplink 0", seconds)."""
+        found = [(f"{part.axis}: {name}", seconds) for part in self.parts for name, seconds in part.limits]
+        return sorted(found, key=lambda one: -one[1])
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What decides how long a step takes beside where its ranks sit. `asked`: algorithms of axes that are given."""
+
+    traffic: Traffic
+    library: Library
+    asked: Mapping[str, str] = field(default_factory=dict)
+
+    def candidates(self, flow: Flow) -> tuple[str, ...]:
+        """Return the algorithms that a flow may have."""
+        if flow.collective in (SENDRECV, MATRIX):
+            return (DIRECT,)
+        return (self.asked[flow.axis],) if flow.axis in self.asked else self.library.algorithms
+
+    def score(self, placement: Placement, algorithms: Mapping[str, str] | None = None) -> Score:
+        """Return the time of a step; `algorithms` of axes, where they are to be taken and no others tried."""
+        routes = Routes(placement)
+        parts = []
+        for flow in self.traffic.flows:
+            names = (algorithms[flow.axis],) if algorithms else self.candidates(flow)
+            parts.append(self._fastest(flow, names, placement, routes))
+        return Score(tuple(parts))
+
+    def _fastest(self, flow: Flow, names: Sequence[str], placement: Placement, routes: Routes) -> Part:
+        best: Part | None = None
+        reasons = []
+        for name in names:
+            try:
+                cost = self.cost(flow, name, placement, routes)
+            except NotApplicable as reason:
+                reasons.append(str(reason))
+                continue
+            seconds = float(cost.seconds(flow.size)[0]) * flow.times
+            if best is None or seconds < best.seconds:
+                limits = tuple((what, part * flow.times) for what, part in cost.limits(flow.size))
+                best = Part(flow.axis, name, seconds, limits)
+        if best is None:
+            raise UsageError(
+                f"no algorithm carries out the {flow.collective} of the axis {flow.axis} on {flow.n} ranks "
+                f"({'; '.join(reasons)}): name another collective (--collectives) or library (--library)"
+            )
+        return best
+
+    def cost(self, flow: Flow, algorithm: str, placement: Placement, routes: Routes) -> Cost:
+        """Return what a flow costs with one algorithm; raise NotApplicable where a group has none such."""
+        step_us = placement.cluster.step_us
+        return costs.of(self.schedules(flow, algorithm, placement), routes, (step_us or 0.0) * 1e-6)
+
+    def schedules(self, flow: Flow, algorithm: str, placement: Placement) -> list[Schedule]:
+        """Return the transfers of all groups of a flow."""
+        if algorithm == DIRECT:
+            return [_direct(flow)]
+        return schedules(flow.collective, algorithm, placement, flow.members, self.library)
+
+
+def _direct(flow: Flow) -> Schedule:
+    """Return all transfers at once: along each group and back, or those of a matrix."""
+    import numpy as np
+
+    def moved(repetition: int) -> tuple[Ints, Ints]:
+        raise NotImplementedError("what is sent directly costs time, and proves nothing")
+
+    if flow.matrix is not None:
+        source, target = np.nonzero(flow.matrix)
+        count = flow.matrix[source, target] / flow.size
+    else:
+        here, there = flow.members[:, :-1].ravel(), flow.members[:, 1:].ravel()
+        source, target = np.concatenate([here, there]), np.concatenate([there, here])
+        count = np.ones(len(source))
+    return Schedule(1, (Step(source, target, count, moved),))
