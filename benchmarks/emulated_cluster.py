@@ -139,16 +139,19 @@ def run(built: emulated_hosts.Cluster, order: Order, module: str, *arguments: st
 def times(
     built: emulated_hosts.Cluster, order: Order, sizes: Sequence[int], iterations: int
 ) -> dict[str, dict[int, float]]:
-    """Return the seconds of the slowest rank, by algorithm and size: the median of a launch."""
+    """Return the seconds of the slowest rank in one launch, by algorithm and size."""
     found: dict[str, dict[int, float]] = {name: {} for name in ALGORITHMS}
-    for size in sizes:
-        grid = ["-b", str(size), "-e", str(size), "--algo", ",".join(ALGORITHMS.values())]
-        records = run(built, order, "allreduce", *grid, "-n", str(iterations), "-w", "0", "-c", "0", "--rounds", "1")
-        for one in records:
-            if not one.time_us:
-                raise BenchmarkError(f"{one.algorithm} of {size} B has no time: {one.status} {one.reason}")
-            found[one.algorithm][size] = one.time_us * 1e-6
+    effort = ["-n", str(iterations), "-w", "0", "-c", "0", "--rounds", "1"]
+    for one in run(built, order, "allreduce", *_grid(sizes), *effort):
+        if not one.time_us:
+            raise BenchmarkError(f"{one.algorithm} of {one.size} B has no time: {one.status} {one.reason}")
+        found[one.algorithm][one.size] = one.time_us * 1e-6
     return found
+
+
+def _grid(sizes: Sequence[int]) -> list[str]:
+    factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
+    return ["-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", str(factor), "--algo", ",".join(ALGORITHMS.values())]
 
 
 def correlation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -158,9 +161,23 @@ def correlation(one: Sequence[float], other: Sequence[float]) -> float:
     return float(spearmanr(one, other).statistic)
 
 
-def recommended(cluster: Cluster, algorithm: str, size: int) -> Order:
-    """Return the order that commbench recommends."""
-    return tuple(cluster.arrays.nodes)  # depth first: leaf after leaf
+def recommended(cluster: Cluster, algorithm: str, size: int, by_name: Order) -> Order:
+    """Return the order that commbench recommends to a job that makes such all-reduces, and has ranks by name."""
+    import numpy as np
+
+    from commbench.model.library import LIBRARIES
+    from commbench.model.placement import Placement
+    from commbench.recommend.order import search
+    from commbench.recommend.score import Judge
+    from commbench.recommend.traffic import step
+    from commbench.recommend.tree import tree
+
+    nodes, number = cluster.arrays.nodes, len(by_name)
+    judge = Judge(step({"dp": number}, {"dp": (1, size)}), LIBRARIES["mpi"], {"dp": algorithm})
+    seats = Placement(cluster, np.arange(number), np.zeros(number, dtype=np.int64))
+    names = np.array([nodes.index(host) for host in by_name])
+    found = search(judge, seats, tree(cluster), {"by name": names})
+    return tuple(nodes[place] for place in seats.node[found.seat])
 
 
 def experiment(shape: Shape, options: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
@@ -180,13 +197,13 @@ def experiment(shape: Shape, options: argparse.Namespace, sizes: Sequence[int]) 
         say(f"{shape}: measuring what the model is fitted to")
         largest = max(sizes)
         pairs = run(built, by_name, "pairs", "--concurrent", "off", "--rounds", "2", "--budget", str(options.budget))
-        grid = ["-b", str(max(1, largest >> 9)), "-e", str(largest), "-f", "8", "--rounds", "2", "-n", "2"]
-        sweep = run(built, by_name, "allreduce", *grid, "--algo", ",".join(ALGORITHMS.values()))
+        known = [largest >> place for place in (9, 6, 3, 0)]
+        sweep = run(built, by_name, "allreduce", *_grid(known), "-n", "2", "--rounds", "2")
         fitted = fit([pairs, sweep], described(built), hold_out=False)
         model = Predictor(apply(described(built), fitted))
         orders: dict[str, Order] = {BY_NAME: by_name}
         for name in ALGORITHMS:
-            orders[f"{RECOMMENDED} {name}"] = recommended(model.cluster, name, largest)
+            orders[f"{RECOMMENDED} {name}"] = recommended(model.cluster, name, largest, by_name)
             orders[f"{WORST} {name}"] = model.worst(name, largest, draw)
         for place in range(1, options.orders + 1):
             orders[f"random {place}"] = tuple(draw.sample(names, number))
@@ -250,12 +267,11 @@ def lines_of(found: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) ->
         chance = [one for one in cells if one["order"].startswith("random ")]
         picked = [one for name in shown for one in cells if one["order"] == name]
         if chance:
-            medians = {name: [statistics.median(one["measured_s"]) for one in chance] for name in ("measured",)}
             picked.append(
                 {
                     "order": f"random, median of {len(chance)}",
                     "predicted_s": statistics.median(one["predicted_s"] for one in chance),
-                    "measured_s": medians["measured"],
+                    "measured_s": [statistics.median(one["measured_s"]) for one in chance],
                 }
             )
         for one in picked:
@@ -305,7 +321,7 @@ def _met(yes: bool) -> str:
 def parser() -> argparse.ArgumentParser:
     it = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     it.add_argument("--shapes", default="2x4,4x4", metavar="LEAVESxHOSTS,...", help="(default 2x4,4x4)")
-    it.add_argument("--sizes", default="1M,8M", metavar="S,...", help="(default 1M,8M)")
+    it.add_argument("--sizes", default="1M,8M", metavar="S,S", help="one, or several by one factor (default 1M,8M)")
     it.add_argument("--orders", type=int, default=20, metavar="N", help="random orders (default 20)")
     it.add_argument("--repeats", type=int, default=3, metavar="N", help="(default 3)")
     it.add_argument("--iterations", type=int, default=2, metavar="N", help="timed calls of a launch (default 2)")
@@ -326,6 +342,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if reason := emulated_hosts.trouble():
         raise BenchmarkError(reason)
     sizes = sorted(parse_size(size) for size in options.sizes.split(","))
+    if any(later * sizes[0] != before * sizes[1] for before, later in itertools.pairwise(sizes)):
+        raise BenchmarkError(f"--sizes are larger by the same factor each, not {options.sizes}")
     shapes = [Shape(*map(int, text.split("x"))) for text in options.shapes.split(",")]
     everything, verdicts = [], []
     for shape in shapes:
