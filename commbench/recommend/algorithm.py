@@ -12,7 +12,8 @@ the one with the least sum of log(time) is taken, where each change from one siz
 So of two that are equally fast the one stays that was there before.
 
 A choice reaches from half-way (as logarithms) between two measured sizes to half-way between two others, and never
-beyond the sizes that were measured. All else stays the library's own.
+beyond the sizes that were measured. All else stays the library's own. Where a library takes one algorithm for all sizes
+or none (MPICH's control variables), `for_all_sizes` chooses it.
 """
 
 from __future__ import annotations
@@ -73,6 +74,33 @@ def choose(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
     return tuple(found)
 
 
+def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
+    """Return, for each collective, ranks and nodes, the one algorithm that is best over all measured sizes, if any is.
+
+    It must be faster for real at one size at least, and at none slower by as much as a change of choice is worth; the
+    one with the largest mean gain is taken. The choice has no ends, as what it is exported to has none. Raises as
+    `choose` does.
+    """
+    scopes = _scopes(launches)
+    rivals = [rival for scope, those in scopes.items() for rival in _rivals(scope, those)]
+    real, found = _real(rivals), []
+    for scope, those in sorted(scopes.items()):
+        sizes = {size for launch in those for size, label in launch if label == AUTO}
+        by_label: dict[Label, list[_Rival]] = defaultdict(list)
+        for rival in rivals:
+            if rival.scope == scope:
+                by_label[rival.label].append(rival)
+        ways = []
+        for label, at in by_label.items():
+            sources = [real[scope, one.size][label][1] for one in at if label in real[scope, one.size]]
+            if sources and {one.size for one in at} == sizes and not any(one.harms for one in at):
+                ways.append((fmean(one.gain for one in at), label, "; ".join(dict.fromkeys(sources))))
+        if ways:
+            gain, label, source = max(ways, key=lambda way: way[0])
+            found.append(Choice(*scope, 0, None, *label, gain=math.exp(gain), source=source))
+    return tuple(found)
+
+
 def _scopes(launches: Sequence[Sequence[Record]]) -> dict[Scope, list[Launch]]:
     """Return the records of each scope, launch by launch; a launch without any is none of the scope's."""
     found: dict[Scope, list[Launch]] = defaultdict(list)
@@ -121,13 +149,17 @@ class _Rival:
         return median(self.gains)
 
     @property
-    def better(self) -> bool:
-        """Whether it seems faster, by median and by mean, and in no variant slower."""
+    def harms(self) -> bool:
+        """Whether it is slower in some variant, by as much as a change is worth."""
         by_variant: dict[Variant, list[float]] = defaultdict(list)
         for variant, (auto, other) in (pair for those in self.pairs for pair in those.items()):
             by_variant[variant].append(math.log((auto.time_us or 1.0) / (other.time_us or 1.0)))
-        harms = any(median(those) < -WORTH for those in by_variant.values())
-        return self.gain > 0 and fmean(self.gains) > 0 and not harms
+        return any(median(those) < -WORTH for those in by_variant.values())
+
+    @property
+    def better(self) -> bool:
+        """Whether it seems faster, by median and by mean, and harms nowhere."""
+        return self.gain > 0 and fmean(self.gains) > 0 and not self.harms
 
     @property
     def apart(self) -> bool:

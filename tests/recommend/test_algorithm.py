@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commbench.errors import ResultsError
-from commbench.recommend.algorithm import WORTH, choose, records_of
+from commbench.recommend.algorithm import WORTH, choose, for_all_sizes, records_of
 from commbench.recommend.plan import Choice
 from commbench.results.record import Record
 from tests.runs import record
@@ -161,3 +161,17 @@ def test_logs_of_others_are_no_launches(tmp_path: Any) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ResultsError):
         records_of([tmp_path / "empty"])
+
+
+def test_one_algorithm_for_all_sizes_is_the_best_that_harms_none() -> None:
+    auto = dict.fromkeys(SIZES, 10.0)
+    harms = {1024: 11.0, 4096: 2.0, 16384: 2.0, 65536: 2.0}
+    steady, better = dict.fromkeys(SIZES, 8.0), {1024: 10.1, 4096: 5.0, 16384: 5.0, 65536: 5.0}
+    times = {"auto": auto, "tree": harms, "ring": steady, "linear": better}
+    (one,) = for_all_sizes(launches(times, spread=0.001))
+    assert (one.algorithm, one.least, one.below) == ("linear", 0, None)
+    assert one.gain == pytest.approx((10 / 10.1 * 8) ** 0.25, rel=0.01)
+    gaps = {size: time for size, time in better.items() if size != 1024}
+    (one,) = for_all_sizes(launches({**times, "linear": gaps}, spread=0.001))
+    assert one.algorithm == "ring"  # nobody knows of the other one everywhere
+    assert for_all_sizes(launches({"auto": auto, "tree": harms})) == ()
