@@ -14,8 +14,7 @@ from typing import NoReturn
 
 from commbench.backends.world import launch
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
-from commbench.measure import streams
-from commbench.measure.door import Parser, bounded
+from commbench.measure.streams import Patient
 from commbench.recommend.plan import Plan, Seat, read
 
 SHOWN = 16  # ranks that are named
@@ -30,12 +29,19 @@ exit codes: 0 all ranks sit as planned; 1 some do not, and are named; 2 bad usag
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (--help shows the options)")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    it = Parser(
+    it = _Parser(
         prog="commbench verify",
         description="Say whether ranks sit where a plan has them. Any launcher may start it, as it will start the job.",
         epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     it.add_argument("plan", metavar="PLAN", help="placement.json")
     it.add_argument("--warn", action="store_true", help="only say it, and exit 0")
@@ -48,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Each rank looks at itself. Under an mpirun they agree by MPI, and rank 0 speaks for all. Elsewhere no word passes
     between them: those that sit wrong say so and exit 1, and srun and torchrun end with the code of the worst.
     """
-    sys.stdout, sys.stderr = streams.Patient(sys.stdout), streams.Patient(sys.stderr)
+    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
     launched = launch()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if {"-h", "--help"} & set(words):
@@ -147,6 +153,7 @@ def _agree(plan: Plan | None, trouble: str, warn: bool) -> NoReturn:
     sum passes between them.
     """
     from commbench.backends._mpi_world import open_mpi
+    from commbench.measure.door import bounded
 
     launched = launch()
     try:

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from commbench.errors import UsageError
 from commbench.model.placement import Placement
+from commbench.model.routes import Routes
 from commbench.recommend.score import Judge, Score
 from commbench.recommend.tree import Tree
 
@@ -35,6 +37,7 @@ _TILINGS = 600  # whose loads are looked at
 _SCORED = 12  # of which the model scores so many
 _SWAPS = 40_000
 _RANKS_SWAPPED = 64  # ranks, at most, that are swapped one by one on the model
+_WORTH = 1e-3  # of the time: where ranks are many, an order that is better by less is not worth its strangeness
 _EDGES = 4_000_000  # of a step's graph between nodes, that swaps keep up to date
 
 
@@ -66,19 +69,23 @@ def search(
     `exact`: try every order where there are few.
     """
     end = time.monotonic() + seconds
-    n = seats.n
+    n, routes = seats.n, Routes(seats)
     if exact and factorial(min(n, 20)) <= ALL_TRIED:
-        return _every(judge, seats)
-    best = Found(np.arange(n), judge.score(seats), "depth-first")
+        return _every(judge, seats, routes)
+    best = Found(np.arange(n), judge.score(seats, routes=routes), "depth-first")
     seen = {best.seat.tobytes()}
+    worth = _WORTH if n > _RANKS_SWAPPED else 1e-9
 
     def consider(seat: Ints, how: str, algorithms: Mapping[str, str] | None = None) -> bool:
         nonlocal best
         if seat.tobytes() in seen:
             return False
         seen.add(seat.tobytes())
-        score = judge.score(seated(seats, seat), algorithms)
-        if score.seconds < best.score.seconds * (1 - 1e-9):
+        try:
+            score = judge.score(seats, seat, algorithms, routes)
+        except UsageError:
+            return False  # these algorithms do not exist in this order
+        if score.seconds < best.score.seconds * (1 - worth):
             best = Found(seat, score, how)
             return True
         return False
@@ -112,19 +119,12 @@ def search(
     return best
 
 
-def _every(judge: Judge, seats: Placement) -> Found:
+def _every(judge: Judge, seats: Placement, routes: Routes) -> Found:
     best: Found | None = None
-    alike: set[bytes] = set()
     for order in itertools.permutations(range(seats.n)):
-        seat = np.array(order)
-        placed = seated(seats, seat)
-        key = placed.node.tobytes() + placed.device.tobytes()
-        if key in alike:
-            continue
-        alike.add(key)
-        score = judge.score(placed)
+        score = judge.score(seats, np.array(order), routes=routes)
         if best is None or score.seconds < best.score.seconds * (1 - 1e-9):
-            best = Found(seat, score, "every order tried", exact=True)
+            best = Found(np.array(order), score, "every order tried", exact=True)
     assert best is not None
     return best
 
@@ -259,11 +259,11 @@ def _ranks_graph(judge: Judge, seats: Placement, algorithms: Mapping[str, str]) 
     return _joined([phase for part in parts for phase in part])
 
 
-def _phases(judge: Judge, axis: str, algorithm: str, placement: Placement) -> list[tuple[Ints, Ints, Floats]]:
+def _phases(judge: Judge, axis: str, algorithm: str, seats: Placement, seat: Ints | None = None) -> list[tuple[Ints, Ints, Floats]]:
     """Return the steps of a flow, each as (source, target, bytes); steps of a pipeline are one."""
     flow = next(one for one in judge.traffic.flows if one.axis == axis)
-    channels = judge.schedules(flow, algorithm, placement)
-    n, scale = placement.n, flow.size * flow.times / len(channels)
+    channels = judge.schedules(flow, algorithm, seats, seat)
+    n, scale = seats.n, flow.size * flow.times / len(channels)
     found: dict[bytes | int, list[tuple[Ints, Ints, Floats]]] = {}
     edges = 0
     for place in range(max(len(one.steps) for one in channels)):
@@ -295,38 +295,38 @@ def _joined(phases: Sequence[tuple[Ints, Ints, Floats]]) -> _Graph:
 
 def _swapped(judge: Judge, seats: Placement, units: Tree, best: Found, end: float) -> Ints | None:
     """Return a better order by loads, with what is on a node and what is on another one like it swapped; or None."""
-    placed = seated(seats, best.seat)
-    nodes, at = np.unique(placed.node, return_inverse=True)
+    nodes, at = np.unique(seats.node, return_inverse=True)
     levels = [level for level in range(1, units.levels) if len(np.unique(units.unit[level][nodes])) > 1]
     if len(nodes) < 2 or not levels:
         return None
     phases = [
-        phase for part in best.score.parts for phase in _phases(judge, part.axis, part.algorithm, placed)
+        phase for part in best.score.parts for phase in _phases(judge, part.axis, part.algorithm, seats, best.seat)
     ]
     graph = _joined(phases)
     if len(graph.source) > _EDGES:
         return None
     state = _Swaps(_between(graph, at, len(nodes)), units, nodes, levels)
-    kinds = _kinds(placed, nodes, at)
-    sat = state.improve(kinds, end)
+    sat = state.improve(_kinds(seats, nodes, at), end)
     if sat is None:
         return None
-    # what was on node k (by place) goes to node sat[k], device by device
-    by_seat = {(int(node), int(device)): seat for seat, (node, device) in
-               enumerate(zip(seats.node.tolist(), seats.device.tolist(), strict=True))}  # fmt: skip
-    return np.array([by_seat[int(nodes[sat[place]]), device] for place, device in
-                     zip(at.tolist(), placed.device.tolist(), strict=True)])  # fmt: skip
+    # What was on the k-th node goes to the sat[k]-th, device by device: alike nodes have their seats in one order.
+    order = np.argsort(at, kind="stable")
+    first = np.zeros(len(nodes), dtype=np.int64)
+    first[at[order[::-1]]] = np.arange(seats.n)[::-1]
+    place = np.empty(seats.n, dtype=np.int64)
+    place[order] = np.arange(seats.n) - first[at[order]]
+    return order[first[sat[at[best.seat]]] + place[best.seat]]
 
 
-def _kinds(placed: Placement, nodes: Ints, at: Ints) -> Ints:
+def _kinds(seats: Placement, nodes: Ints, at: Ints) -> Ints:
     """Return a number for each node, equal where the same class of node has the same devices in use."""
     used: list[list[int]] = [[] for _ in nodes]
-    for place, device in zip(at.tolist(), placed.device.tolist(), strict=True):
+    for place, device in zip(at.tolist(), seats.device.tolist(), strict=True):
         used[place].append(device)
-    node_class = placed.cluster.arrays.node_class[nodes].tolist()
+    node_class = seats.cluster.arrays.node_class[nodes].tolist()
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     return np.array(
-        [numbers.setdefault((one, tuple(sorted(some))), len(numbers)) for one, some in zip(node_class, used, strict=True)]
+        [numbers.setdefault((one, tuple(some)), len(numbers)) for one, some in zip(node_class, used, strict=True)]
     )  # fmt: skip
 
 

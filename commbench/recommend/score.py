@@ -31,12 +31,21 @@ DIRECT = "direct"  # what is no collective: each rank sends to whom it has to
 
 @dataclass(frozen=True)
 class Part:
-    """One flow's share of a step: seconds, the algorithm, and what the time is mostly made of."""
+    """One flow's share of a step."""
 
-    axis: str
+    flow: Flow
     algorithm: str
     seconds: float
-    limits: tuple[tuple[str, float], ...]
+    cost: Cost
+
+    @property
+    def axis(self) -> str:
+        """The name of the flow."""
+        return self.flow.axis
+
+    def limits(self) -> list[tuple[str, float]]:
+        """Return what the time is mostly made of, seconds, the largest first."""
+        return [(what, part * self.flow.times) for what, part in self.cost.limits(self.flow.size)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Score:
 
     def limits(self) -> list[tuple[str, float]]:
         """Return what the step waits for, the largest first: ("dp: bandwidth of uplink 0", seconds)."""
-        found = [(f"{part.axis}: {name}", seconds) for part in self.parts for name, seconds in part.limits]
+        found = [(f"{part.axis}: {name}", seconds) for part in self.parts for name, seconds in part.limits()]
         return sorted(found, key=lambda one: -one[1])
 
 
@@ -75,28 +84,40 @@ class Judge:
             return (DIRECT,)
         return (self.asked[flow.axis],) if flow.axis in self.asked else self.library.algorithms
 
-    def score(self, placement: Placement, algorithms: Mapping[str, str] | None = None) -> Score:
-        """Return the time of a step; `algorithms` of axes, where they are to be taken and no others tried."""
-        routes = Routes(placement)
+    def score(
+        self,
+        seats: Placement,
+        seat: Ints | None = None,
+        algorithms: Mapping[str, str] | None = None,
+        routes: Routes | None = None,
+    ) -> Score:
+        """Return the time of a step with rank r on seat seat[r], by default on the r-th.
+
+        `algorithms` of axes, where they are to be taken and no others tried; `routes` of the seats, which are the same
+        for all orders on them.
+        """
+        routes = routes or Routes(seats)
         parts = []
         for flow in self.traffic.flows:
             names = (algorithms[flow.axis],) if algorithms else self.candidates(flow)
-            parts.append(self._fastest(flow, names, placement, routes))
+            parts.append(self._fastest(flow, names, seats, seat, routes))
         return Score(tuple(parts))
 
-    def _fastest(self, flow: Flow, names: Sequence[str], placement: Placement, routes: Routes) -> Part:
+    def _fastest(
+        self, flow: Flow, names: Sequence[str], seats: Placement, seat: Ints | None, routes: Routes
+    ) -> Part:
         best: Part | None = None
         reasons = []
+        step = (seats.cluster.step_us or 0.0) * 1e-6
         for name in names:
             try:
-                cost = self.cost(flow, name, placement, routes)
+                cost = costs.of(self.schedules(flow, name, seats, seat), routes, step)
             except NotApplicable as reason:
                 reasons.append(str(reason))
                 continue
             seconds = float(cost.seconds(flow.size)[0]) * flow.times
             if best is None or seconds < best.seconds:
-                limits = tuple((what, part * flow.times) for what, part in cost.limits(flow.size))
-                best = Part(flow.axis, name, seconds, limits)
+                best = Part(flow, name, seconds, cost)
         if best is None:
             raise UsageError(
                 f"no algorithm carries out the {flow.collective} of the axis {flow.axis} on {flow.n} ranks "
@@ -104,19 +125,15 @@ class Judge:
             )
         return best
 
-    def cost(self, flow: Flow, algorithm: str, placement: Placement, routes: Routes) -> Cost:
-        """Return what a flow costs with one algorithm; raise NotApplicable where a group has none such."""
-        step_us = placement.cluster.step_us
-        return costs.of(self.schedules(flow, algorithm, placement), routes, (step_us or 0.0) * 1e-6)
-
-    def schedules(self, flow: Flow, algorithm: str, placement: Placement) -> list[Schedule]:
-        """Return the transfers of all groups of a flow."""
+    def schedules(self, flow: Flow, algorithm: str, seats: Placement, seat: Ints | None = None) -> list[Schedule]:
+        """Return the transfers of all groups of a flow, between seats; NotApplicable where there is no such thing."""
+        members = flow.members if seat is None else seat[flow.members]
         if algorithm == DIRECT:
-            return [_direct(flow)]
-        return schedules(flow.collective, algorithm, placement, flow.members, self.library)
+            return [_direct(flow, members)]
+        return schedules(flow.collective, algorithm, seats, members, self.library)
 
 
-def _direct(flow: Flow) -> Schedule:
+def _direct(flow: Flow, members: Ints) -> Schedule:
     """Return all transfers at once: along each group and back, or those of a matrix."""
     import numpy as np
 
@@ -126,8 +143,9 @@ def _direct(flow: Flow) -> Schedule:
     if flow.matrix is not None:
         source, target = np.nonzero(flow.matrix)
         count = flow.matrix[source, target] / flow.size
+        source, target = members[0][source], members[0][target]
     else:
-        here, there = flow.members[:, :-1].ravel(), flow.members[:, 1:].ravel()
+        here, there = members[:, :-1].ravel(), members[:, 1:].ravel()
         source, target = np.concatenate([here, there]), np.concatenate([there, here])
         count = np.ones(len(source))
     return Schedule(1, (Step(source, target, count, moved),))

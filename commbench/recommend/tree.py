@@ -49,11 +49,16 @@ def tree(cluster: Cluster) -> Tree:
     nics = np.array(
         [sum((one.nics[nic].gbps or np.inf) for nic in one.compute_nics) for one in cluster.classes] + [np.inf]
     )
-    levels, out, us, names = [domain], [np.bincount(domain, weights=nics[arrays.node_class]) * BYTES], [0.0], ["node"]
+    levels, out, us, names = [domain], [_limits(np.bincount(domain, weights=nics[arrays.node_class]))], [0.0], ["node"]
     gbps = np.array([np.inf if one.gbps is None else one.gbps for one in cluster.switches])
     latency = np.array([one.us or 0.0 for one in cluster.switches])
     above = np.arange(len(cluster.switches))  # the highest switch above each, up to the tier
     first = _first_nodes(cluster)
+    # A NIC on no switch that anyone said is taken to reach all others without limit.
+    whole = all(
+        len(one.leaves) == 1 or len(one.leaves) >= max(1, cluster.by_class[one.node_class].rails if one.node_class else 1)
+        for one in cluster.blocks
+    )
     for tier in range(int(arrays.tier.max(initial=-1)) + 1):
         parent = arrays.parent[above]
         higher = (parent >= 0) & (arrays.tier[parent] <= tier)
@@ -64,11 +69,19 @@ def tree(cluster: Cluster) -> Tree:
         unit, of_switch = _components(arrays.leaf[first], above, arrays.domain[first])
         levels.append(unit[arrays.block])
         ways = np.flatnonzero((of_switch >= 0) & (arrays.parent >= 0))
-        found = np.bincount(of_switch[ways], weights=gbps[ways], minlength=int(unit.max()) + 1) * BYTES
-        out.append(np.where(found > 0, found, np.inf))  # nothing leaves the highest, and nothing limits that
-        us.append(float(latency[ways].min(initial=np.inf)) if len(ways) else 0.0)
+        found = np.bincount(of_switch[ways], weights=gbps[ways], minlength=int(unit.max()) + 1)
+        out.append(_limits(found) if whole else np.full(len(found), np.inf))
+        own = whole and len(ways) > 0 and (arrays.tier[ways] == tier).all()  # none was a way out of a lower unit too
+        us.append(float(latency[ways].min()) if own else 0.0)
         names.append("leaf" if tier == 0 else f"tier {tier}")
     return Tree(np.stack(levels).astype(np.int64), tuple(out), tuple(us), tuple(names))
+
+
+def _limits(gbps: Floats) -> Floats:
+    """Return bytes per second; what has no way out, as the highest switch, is not limited by it."""
+    import numpy as np
+
+    return np.where(gbps > 0, gbps, np.inf) * BYTES
 
 
 def _first_nodes(cluster: Cluster) -> Ints:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from commbench.errors import UsageError
 from commbench.recommend.plan import Plan
 from commbench.topology.cluster import Cluster
 
 LONGEST_HOST = 253  # characters, as of a name in the DNS
+MOST_DEVICES = 4095
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CPUS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 _VERSION = re.compile(r"(?:slurm(?:-wlm)? )?v?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})", re.IGNORECASE)
@@ -77,7 +77,6 @@ def version(text: str, what: str = "a version") -> tuple[int, ...]:
     return tuple(map(int, found[1].split(".")))
 
 
-@lru_cache(maxsize=4)  # every exporter asks, and a plan may have 100,000 seats
 def checked(plan: Plan) -> Plan:
     """Return the plan, whose names are safe anywhere; raise UsageError for one that is not."""
     for host in plan.hosts:
@@ -87,11 +86,11 @@ def checked(plan: Plan) -> Plan:
                 f"a host's name has up to {LONGEST_HOST} letters, digits and _.-, and begins with no dot or dash, "
                 f"not {shown!r}: correct it in the topology"
             )
-    for seat in plan.seats:
-        if seat.cpus and not _CPUS.fullmatch(seat.cpus):
-            raise UsageError(f"CPUs are ranges as 0-7,16-23, not {seat.cpus[:60]!r}")
-        if not 0 <= seat.device < 4096:
-            raise UsageError(f"a device's number is 0 to 4095, not {seat.device}")
+    for cpus in {seat.cpus for seat in plan.seats} - {""}:
+        if not _CPUS.fullmatch(cpus):
+            raise UsageError(f"CPUs are ranges as 0-7,16-23, not {cpus[:60]!r}")
+    if (most := max(seat.device for seat in plan.seats)) > MOST_DEVICES:
+        raise UsageError(f"a device's number is 0 to {MOST_DEVICES}, not {most}")
     return plan
 
 

@@ -6,7 +6,7 @@
 A rule holds from its bytes on; the first is of 0 bytes, and algorithm 0 leaves the choice to the library. The bytes are
 those that commbench calls the size: the vector of all-reduce, reduce and broadcast, all ranks' blocks together of the
 others (coll_tuned_decision_dynamic.c). Each collective has one size of communicators, which holds for all of them: what
-several would mean differs between versions. The numbers of algorithms are what `ompi_info --param coll tuned -l 9` lists.
+several would mean differs between versions. The numbers of algorithms are ompi_info's.
 """
 
 from __future__ import annotations
