@@ -28,7 +28,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
@@ -324,9 +324,9 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
         f"the bad default is {found['worst']}",
         *(f"# {state}: {_in_words(found['choices'][state])}" for state in (EXPORTED, RECOVERED)),
         *table(header, rows),
-        f"# beyond chance slower than the default: {', '.join(map(format_size, slower)) or 'nowhere'} ({_met(not slower)})",
+        f"# slower than the default beyond chance: {_listed(map(format_size, slower))} ({_met(not slower)})",
         f"# won of what the best win over the bad default: {100 * won:.0f} % ({_met(won >= WINS)}: {100 * WINS:.0f} %)",
-        f"# another algorithm ran than was asked for: {', '.join(wrong) or 'nowhere'} ({_met(not wrong)})",
+        f"# another algorithm ran than was asked for: {_listed(wrong)} ({_met(not wrong)})",
     ]
     if any(variables.values()):
         lines.append("# read back: " + "; ".join(f"{state} {', '.join(names)}" for state, names in variables.items()))
@@ -365,6 +365,10 @@ def _ran(found: Mapping[str, Any], state: str, size: int) -> str:
 
 def _as_asked(found: Mapping[str, Any], state: str, size: int) -> bool:
     return _asked(found, state, size) in _ran(found, state, size).split(" or ")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nowhere"
 
 
 def _met(yes: bool) -> str:
