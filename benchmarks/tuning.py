@@ -167,12 +167,6 @@ class Library:
             }
         return {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": native, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
 
-    def choices(self, launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
-        """Return what is chosen: by size where the library can be told so, else one for all."""
-        from commbench.recommend.algorithm import choose, for_all_sizes
-
-        return choose(launches) if self.name == "Open MPI" else for_all_sizes(launches)
-
     def export(self, choices: Sequence[Choice], library: str, folder: Path) -> dict[str, str]:
         """Write the files that tell the library so, and return what a shell has of them."""
         from commbench.recommend.export import mpich_settings, openmpi_rules
@@ -207,6 +201,8 @@ def under(record: Record, rounds: Sequence[float]) -> Record:
 
 def experiment(library: Library, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Do all of it with one library."""
+    from commbench.recommend.algorithm import for_library
+
     draw, sizes = random.Random(options.seed), library.sizes
     sweeps = []
     for number in range(1, options.launches + 1):
@@ -240,7 +236,7 @@ def experiment(library: Library, options: argparse.Namespace, folder: Path) -> d
         disturbed.append(
             [under(r, rounds[str(r.size)]) if r.algorithm == AUTO else r for r in sweep if r.status == "ok"]
         )
-    chosen = {EXPORTED: library.choices(sweeps), RECOVERED: library.choices(disturbed)}
+    chosen = {EXPORTED: for_library(sweeps), RECOVERED: for_library(disturbed)}
     version = sweeps[0][0].library
     settings: dict[str, dict[str, str]] = {DEFAULT: {}, BAD: bad}
     for state, choices in chosen.items():

@@ -36,6 +36,7 @@ from commbench.results.stats import median
 from commbench.results.status import OK
 
 WORTH = math.log(1.03)  # what a change of choice has to bring, as a logarithm of time
+ONE_FOR_ALL = ("MPICH",)  # libraries whose settings hold for all sizes: see export/mpich_settings.py
 _ALONE = ("library", "method", "buffer", "simulated")  # of which records must have one value, to be compared
 
 Label = tuple[str, str | None]  # algorithm, protocol
@@ -72,6 +73,15 @@ def choose(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
         sizes = sorted({size for launch in those for size, label in launch if label == AUTO})
         found += _choices(scope, sizes, [real[scope, size] for size in sizes])
     return tuple(found)
+
+
+def for_library(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
+    """Return the choices in the way in which the library of the records can be told of them: by size, or one for all.
+
+    Raises as `choose` does.
+    """
+    first = next((one.library for records in launches for one in records), "")
+    return for_all_sizes(launches) if first.startswith(ONE_FOR_ALL) else choose(launches)
 
 
 def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commbench.errors import ResultsError
-from commbench.recommend.algorithm import WORTH, choose, for_all_sizes, records_of
+from commbench.recommend.algorithm import WORTH, choose, for_all_sizes, for_library, records_of
 from commbench.recommend.plan import Choice
 from commbench.results.record import Record
 from tests.runs import record
@@ -175,3 +175,11 @@ def test_one_algorithm_for_all_sizes_is_the_best_that_harms_none() -> None:
     (one,) = for_all_sizes(launches({**times, "linear": gaps}, spread=0.001))
     assert one.algorithm == "ring"  # nobody knows of the other one everywhere
     assert for_all_sizes(launches({"auto": auto, "tree": harms})) == ()
+
+
+def test_a_library_is_told_in_the_way_it_has() -> None:
+    times = {"auto": dict.fromkeys(SIZES, 10.0), "ring": dict.fromkeys(SIZES, 5.0)}
+    mpich, other = launches(times, library="MPICH 5.0.2"), launches(times, library="Open MPI 5.0.11")
+    assert for_library(mpich) == for_all_sizes(mpich) != choose(mpich)
+    assert for_library(other) == choose(other) != ()
+    assert for_library([]) == ()
