@@ -108,4 +108,6 @@ def test_gains_are_of_one_repeat_and_correlations_beside_their_ceiling(benchmark
     assert (found["by_name"], found["worst"]) == ([3.0, 4.0], [4.0, 4.0])
     assert found["correlations"] == pytest.approx([1.0, 0.5]) and found["ceilings"] == pytest.approx([0.5])
     (line,) = filter(None, benchmark.bars([("2x2", found)], 8))
-    assert "3.50 x the default (met: 1.3)" in line and "the noise does not allow" in line
+    assert "3.50 x the default (met: 1.3)" in line and "correlation 0.75 of a ceiling of 0.50 (the noise" in line
+    (line,) = filter(None, benchmark.bars([("2x2", {**found, "ceilings": [0.9]})], 8))
+    assert "correlation 0.75 of a ceiling of 0.90 (NOT met: 0.8)" in line
