@@ -63,6 +63,7 @@ setup(
         # setuptools: the packaging tests build a wheel, and Python 3.12 no longer puts it into a virtual environment.
         "test": [
             "pytest>=8.3",
+            "pytest-xdist>=3.6",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.14",

@@ -1,4 +1,4 @@
-"""How the time of a collective grows from one node to many: predicted on a topology, with what causes each bend.
+"""How a collective grows with the number of nodes: predicted on a topology, with what causes each bend.
 
 python -m commbench.scaling --topology h100-nvlink --nodes 1-256 --size 8,25M
 """

@@ -7,7 +7,7 @@ they need stands in the `Problem`. Memory is handed over as blocks (arenas) of b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ class Facts:
     peak: float | None = None  # GB/s of the data sheet
     peak_source: str = ""  # where that is from
     identity: str = ""  # what tells it from other devices of the host: a PCI address, cores
+    uuid: str = ""  # of a GPU, or of its partition, which has the address of the whole
 
 
 class Backend(ABC):
@@ -52,7 +53,10 @@ class Backend(ABC):
 
     @abstractmethod
     def __init__(self, device: str, ordinal: int) -> None:
-        """Take device number `ordinal` of this node; raise UsageError where there are fewer."""
+        """Take device number `ordinal` of this node; raise UsageError where there is none.
+
+        Where this process sees fewer, it is that modulo their number: a launcher may have shown each rank its own.
+        """
 
     def share(self, ranks: int, cores: int) -> None:  # noqa: B027 (a GPU is one rank's)
         """Take into account that `ranks` of this node have this device, of `cores` cores together."""
@@ -90,6 +94,23 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027 (most have nothing to do)
         """Let the device go."""
+
+
+def shared(devices: Sequence[Sequence[str]]) -> str:
+    """Return which ranks have one GPU together, and what to do; empty where each has its own.
+
+    `devices` are the host, the identity and the UUID of each rank's; a CPU, which ranks may share, has no UUID.
+    """
+    first: dict[tuple[str, ...], int] = {}
+    for rank, (host, identity, uuid) in enumerate(devices):
+        other = first.setdefault((host, identity, uuid), rank)
+        if uuid and other != rank:
+            return (
+                f"each rank has a device of its own, but ranks {other} and {rank} both have {identity} of {host}: "
+                "start as many ranks on a node as it has devices, each of which sees all of them, or only its own "
+                "(srun --gpus-per-task=1)"
+            )
+    return ""
 
 
 def find(device: str, name: str | None = None) -> type[Backend]:

@@ -45,7 +45,7 @@ def _rule(pattern: Pattern) -> str:
         for stream in pattern.streams
     ]
     if pattern.sums:
-        parameters.append("double &sum_")
+        parameters.append(f"{_arithmetic(pattern)} &sum_")
     parameters += _constants(pattern)
     lines = [f"{_register(pattern, name)} {name};" for name in pattern.values]
     lines += [f"{left} = {_SQRT.sub('root', right)};" for left, right in pattern.assignments]
@@ -80,7 +80,7 @@ def _step(problem: Problem) -> str:
         members.append(f"Moved<Struct, {gcd(problem.fields[1], 16)}, {streaming}> all;")
         first, struct = problem.places[0], problem.fields[1]
         address = f"structs + {first.offset - problem.fields[0][first.stream.name]} + {struct} * i"
-        load += [f"all.load_from({address});"] if pattern.bytes_read else []
+        load += [f"all.load_from({address});", "all.keep_all();"] if pattern.bytes_read else []
         store += [f"all.store_to({address});"] if pattern.bytes_written else []
     else:
         for place in problem.places:
@@ -103,9 +103,9 @@ def _step(problem: Problem) -> str:
         held = f"all.value.{stream.name}" if whole else f"out_{stream.name}.value.element[k]"
         if stream.writes:
             apply.append(f"{held} = {stream.name};" if pattern.moves else f"narrow({stream.name}, {held});")
-    parameters = (["double &sum_"] if pattern.sums else []) + _constants(pattern)
+    parameters = ([f"{_arithmetic(pattern)} &sum_"] if pattern.sums else []) + _constants(pattern)
     functions = [
-        _function(f"__device__ void load({arenas}, int64 i)", load),
+        _function(f"__device__ void load({arenas}, int64 i)", [*load, "issued();"]),
         _function(
             f"__device__ void apply({', '.join(parameters)})",
             ["#pragma unroll", "for (int k = 0; k < N; k++) {", *(f"    {line}" for line in apply), "}"],
@@ -121,33 +121,53 @@ def _step(problem: Problem) -> str:
 def _walk(problem: Problem, name: str) -> str:
     """Return the kernel: which elements each thread takes."""
     walk = problem.access
-    sums = bool(problem.pattern.sums)
+    sums, number = bool(problem.pattern.sums), _arithmetic(problem.pattern)
+    # Doubles are slow on many GPUs: a step is summed in the arithmetic's type, and so is a block of one pass. Each has
+    # at most 65,536 elements, so that small whole numbers are summed exactly.
+    total = "double" if walk.blocks else number
     arenas = ", ".join(problem.arenas)
     values = ", ".join((["sum_"] if sums else []) + list(problem.pattern.constants))
-    go = f"const int64 width = {walk.items} * THREADS;"
     one_pass = "{"
     grid_stride = "for (; begin < vectors; begin += blocks() * width) {"
+    within = "if (vector < vectors) " if walk.items == 1 else ""
+    step = f"""\
+Step<{walk.vector}> step[{walk.items}];
+#pragma unroll
+for (int item = 0; item < {walk.items}; item++) {{
+    const int64 vector = begin + item * THREADS + thread();
+    {within}step[item].load({arenas}, first + vector * {walk.vector});
+}}
+#pragma unroll
+for (int item = 0; item < {walk.items}; item++) {{
+    const int64 vector = begin + item * THREADS + thread();
+    {within}{{
+        step[item].apply({values});
+        step[item].store({arenas}, first + vector * {walk.vector});
+    }}
+}}
+"""
+    if walk.items > 1:  # a condition on each would have compilers load one after another
+        step = f"""\
+if (begin + width <= vectors) {{
+{_indented(step.splitlines())}
+}} else {{
+#pragma unroll 1
+    for (int64 vector = begin + thread(); vector < vectors; vector += THREADS) {{
+        Step<{walk.vector}> step;
+        step.load({arenas}, first + vector * {walk.vector});
+        step.apply({values});
+        step.store({arenas}, first + vector * {walk.vector});
+    }}
+}}
+"""
     body = f"""
-const int64 vectors = count / {walk.vector};
-{go}
+const int64 vectors = count / {walk.vector}, width = {walk.items} * THREADS;
 {"int64" if walk.blocks else "const int64"} begin = block() * width;
-{"double sum_ = 0;" if sums else ""}
+{f"{total} all = 0;" if sums else ""}
 {grid_stride if walk.blocks else one_pass}
-    Step<{walk.vector}> step[{walk.items}];
-#pragma unroll
-    for (int item = 0; item < {walk.items}; item++) {{
-        const int64 vector = begin + item * THREADS + thread();
-        if (vector < vectors)
-            step[item].load({arenas}, first + vector * {walk.vector});
-    }}
-#pragma unroll
-    for (int item = 0; item < {walk.items}; item++) {{
-        const int64 vector = begin + item * THREADS + thread();
-        if (vector < vectors) {{
-            step[item].apply({values});
-            step[item].store({arenas}, first + vector * {walk.vector});
-        }}
-    }}
+    {f"{number} sum_ = 0;" if sums else ""}
+{_indented(step.splitlines())}
+    {"all += sum_;" if sums else ""}
 }}
 """
     if walk.vector > 1:
@@ -156,22 +176,25 @@ const int64 vectors = count / {walk.vector};
 const int64 alone = count - vectors * {walk.vector};
 if (block() == 0 && thread() < alone) {{
     const int64 i = first + vectors * {walk.vector} + thread();
+    {f"{number} sum_ = 0;" if sums else ""}
     Step<1> step;
     step.load({arenas}, i);
     step.apply({values});
     step.store({arenas}, i);
+    {"all += sum_;" if sums else ""}
 }}
 """
     if sums:
         body += """\
-sum_ = over_block(sum_);
+all = over_block(all);
 if (thread() == 0)
-    partial[block()] = sum_;
+    partial[block()] = all;
 """
     parameters = [_parameters(problem), "int64 first", "int64 count"]
     parameters += ["double *__restrict__ partial"] if sums else []
     parameters += _constants(problem.pattern)
-    return _function(f'extern "C" __global__ BOUNDS void {name}({", ".join(parameters)})', body.strip().splitlines())
+    lines = [line for line in body.splitlines() if line.strip()]
+    return _function(f'extern "C" __global__ BOUNDS void {name}({", ".join(parameters)})', lines)
 
 
 def _parameters(problem: Problem) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from commbench.backends._device import CupyDevice, count
@@ -22,15 +21,6 @@ _VENDORS = {"cuda": NVIDIA_DEVICE, "rocm": AMD_DEVICE}
 _WITHOUT_ASKING = 48 << 10  # bytes of dynamic shared memory
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """What became of a kernel."""
-
-    registers: int  # of a thread
-    spilled: int  # bytes of a thread that lie in memory instead of registers
-    resident: int  # blocks that share a multiprocessor
-
-
 class Backend(_gpu.Gpu):
     """One device by CuPy."""
 
@@ -45,10 +35,9 @@ class Backend(_gpu.Gpu):
         from cupy.cuda import runtime
 
         there, reason = count(_VENDORS[device])
-        if ordinal >= there:
-            raise UsageError(
-                reason or f"device {ordinal} of this node is asked for, and there are {there}: 0 to {there - 1}"
-            )
+        if not there:
+            raise UsageError(reason)
+        ordinal %= there
         self._cupy = cupy
         self._device = CupyDevice(ordinal)
         self._device.use_stream()  # kernels are launched on the current one
@@ -68,9 +57,9 @@ class Backend(_gpu.Gpu):
             peak=peak,
             peak_source=source,
             identity=identity.bus,
+            uuid=identity.uuid,
         )
         self._gate_kernel = cupy.RawModule(code=_cpp.shared(_gpu.THREADS)).get_function("gate")
-        self.compiled: Compiled | None = None  # what was prepared last
 
     def allocate(self, nbytes: int) -> NDArray[Any]:
         return self._device.allocate(nbytes)
@@ -108,17 +97,16 @@ class Backend(_gpu.Gpu):
         if partial is not None:
             enqueue(total, 1, partial, np.int64(slot), arenas["sum"])
 
-        def launch() -> None:
-            for call in calls:
-                call()
-
+        one = _gpu.Pass(calls, len(calls))
         # Many launches are replayed as a graph, which takes the host less. CuPy has no graphs on AMD.
-        return launch if len(parts) == 1 or self._hip else self._device.capture(launch)
+        return one if len(parts) == 1 or self._hip else _gpu.Pass([self._device.capture(one)], len(calls))
 
     def _hold_down(self, kernel: Any, threads: int, resident: int) -> int:
-        """Return the dynamic shared memory that leaves room for `resident` blocks; note what became of the kernel."""
+        """Return the dynamic shared memory that leaves room for `resident` blocks."""
         from cupy.cuda import driver
 
+        if not resident:
+            return 0
         facts = self._properties
         in_all = int(facts.get("sharedMemPerMultiprocessor") or facts["sharedMemPerBlock"])
         reserved = int(facts.get("reservedSharedMemPerBlock") or 0)
@@ -128,11 +116,10 @@ class Backend(_gpu.Gpu):
         if extra > _WITHOUT_ASKING and not self._hip:
             kernel.max_dynamic_shared_size_bytes = extra
         fit = int(driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, extra))
-        if resident and fit > resident:
+        if fit > resident:
             raise RuntimeError(
                 f"{fit} blocks fit on a multiprocessor beside {extra} bytes of shared memory each, not {resident}"
             )
-        self.compiled = Compiled(int(kernel.num_regs), int(kernel.local_size_bytes), fit)
         return extra
 
     def event(self) -> Any:

@@ -112,7 +112,7 @@ FACTORS = {
         Factor("occupancy", "so many blocks at a time on a multiprocessor", _occupancy),
         Factor("blocks", "a grid-stride loop of so few blocks, instead of one pass", _blocks),
         Factor("elements", "vectors that a thread takes in one pass", _elements),
-        Factor("hint", "stores, and on GPUs loads, past the caches, or not", _hint),
+        Factor("hint", "stores past the caches, or not; on GPUs loads and stores that caches give up first", _hint),
         Factor("inplace", "new values go to arrays of their own", _inplace),
         Factor("cache", "a problem that fits a cache and is there already", _cache, by_traffic=False),
         Factor("threads", "one thread on a CPU", _threads),

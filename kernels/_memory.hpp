@@ -19,17 +19,21 @@ typedef unsigned word16 __attribute__((ext_vector_type(4)));
 __device__ inline int thread() { return __builtin_amdgcn_workitem_id_x(); }
 __device__ inline int64 block() { return __builtin_amdgcn_workgroup_id_x(); }
 __device__ inline int64 blocks() { return __builtin_amdgcn_grid_size_x() / THREADS; }
+// As HIP's __syncthreads(): what a thread wrote before is there for all after. The barrier alone orders no memory.
 __device__ inline void together() {
-    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 // What is accessed before it and what after it is not joined into one access; costs no instruction.
 __device__ inline void apart() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "singlethread"); }
-// All bits of a word are wanted, even where some are overwritten: a compiler would load fewer.
+// Loads before it are issued before anything behind it: the compiler would put some off for want of registers.
+__device__ inline void issued() { __builtin_amdgcn_sched_barrier(0); }
+// All bits of a word are wanted, even where some are overwritten: a compiler would load fewer. It waits for the word.
 template <typename W> __device__ inline void keep(W &word) { asm volatile("" : "+v"(word)); }
 __device__ inline int64 nanoseconds() { return 10 * (int64)__builtin_amdgcn_s_memrealtime(); } // counts at 100 MHz
 
-// STREAMING: past the caches.
+// STREAMING: what the caches give up first (non-temporal).
 template <bool STREAMING, typename W> __device__ inline W load(const W *at) {
     return STREAMING ? __builtin_nontemporal_load(at) : *at;
 }
@@ -49,7 +53,8 @@ __device__ inline double root(double x) { return __builtin_sqrt(x); }
 
 #elif defined(__CUDACC__)
 
-#define BOUNDS __launch_bounds__(THREADS)
+// One block a multiprocessor will do: else ptxas saves registers, and puts off loads for it.
+#define BOUNDS __launch_bounds__(THREADS, 1)
 
 typedef uint2 word8;
 typedef uint4 word16;
@@ -59,6 +64,7 @@ __device__ inline int64 block() { return blockIdx.x; }
 __device__ inline int64 blocks() { return gridDim.x; }
 __device__ inline void together() { __syncthreads(); }
 __device__ inline void apart() { asm volatile("" ::: "memory"); }
+__device__ inline void issued() {} // see BOUNDS
 __device__ inline void keep(unsigned short &word) { asm volatile("" : "+h"(word)); }
 __device__ inline void keep(unsigned &word) { asm volatile("" : "+r"(word)); }
 __device__ inline void keep(uint2 &word) { keep(word.x), keep(word.y); }
@@ -69,6 +75,7 @@ __device__ inline int64 nanoseconds() {
     return now;
 }
 
+// STREAMING: what the caches give up first (ld.cs and st.cs, evict-first).
 template <bool STREAMING, typename W> __device__ inline W load(const W *at) { return STREAMING ? __ldcs(at) : *at; }
 template <bool STREAMING, typename W> __device__ inline void store(W *at, W word) {
     if (STREAMING)
@@ -146,9 +153,14 @@ template <typename T, int BYTES, bool STREAMING> union Moved {
 #pragma unroll
         for (int k = 0; k < int(sizeof(T) / BYTES); k++) {
             word[k] = load<STREAMING>((const word_type *)at + k);
-            keep(word[k]);
             apart();
         }
+    }
+    // Behind the loads of all words, which are under way together until then.
+    __device__ void keep_all() {
+#pragma unroll
+        for (int k = 0; k < int(sizeof(T) / BYTES); k++)
+            keep(word[k]);
     }
     __device__ void store_to(char *at) const {
 #pragma unroll
@@ -174,8 +186,8 @@ extern "C" __global__ void gate(int64 duration) {
 }
 
 // The sum over a block, in its first thread. Every thread must come.
-__device__ inline double over_block(double mine) {
-    __shared__ double part[THREADS];
+template <typename T> __device__ inline T over_block(T mine) {
+    __shared__ T part[THREADS];
     part[thread()] = mine;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         together();

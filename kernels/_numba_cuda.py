@@ -50,11 +50,10 @@ class Backend(_gpu.Gpu):
         from numba import __version__ as numba_version
         from numba import cuda
 
-        if ordinal >= len(cuda.gpus):
-            there = len(cuda.gpus)
-            raise UsageError(f"device {ordinal} of this node is asked for, and there are {there}: 0 to {there - 1}")
+        if not len(cuda.gpus):
+            raise UsageError("Numba sees no device")
         self._cuda = cuda
-        cuda.select_device(ordinal)
+        cuda.select_device(ordinal % len(cuda.gpus))
         one = cuda.get_current_device()
         self._stream = cuda.stream()
         name = one.name.decode() if isinstance(one.name, bytes) else one.name
@@ -71,6 +70,7 @@ class Backend(_gpu.Gpu):
             peak=peak,
             peak_source=source,
             identity=self._bus,
+            uuid=str(one.uuid),
         )
         self._gate_kernel = cuda.jit(compiled(GATE, {"cuda": cuda})["gate"])
 
@@ -99,20 +99,20 @@ class Backend(_gpu.Gpu):
         partial = self.allocate(8 * blocks).view(np.float64) if problem.pattern.sums else None
         real = np.dtype(problem.pattern.compute).type
         constants = [real(value) for value in problem.pattern.constants.values()]
-        calls, slot = [], 0
+        slot = 0
+        calls: list[Callable[[], None]] = []
+
+        def enqueue(kernel: Any, arguments: list[Any]) -> None:
+            calls.append(lambda: kernel(*arguments))
+
         for part in parts:
             sums = [] if partial is None else [partial[slot : slot + part.blocks]]
             arguments = [np.int64(part.first), np.int64(part.count), *memory, *sums, *constants]
-            calls.append((update[part.blocks, threads, self._stream], arguments))
+            enqueue(update[part.blocks, threads, self._stream], arguments)
             slot += part.blocks
         if partial is not None:
-            calls.append((total[1, threads, self._stream], [partial, arenas["sum"][:8].view(np.float64)]))
-
-        def launch() -> None:
-            for kernel, arguments in calls:
-                kernel(*arguments)
-
-        return launch
+            enqueue(total[1, threads, self._stream], [partial, arenas["sum"][:8].view(np.float64)])
+        return _gpu.Pass(calls, len(calls))
 
     def event(self) -> Any:
         event = self._cuda.event()
@@ -148,7 +148,12 @@ def kernels(problem: Problem, threads: int) -> tuple[Any, Any]:
     from numba import cuda
 
     space = primitives(problem.access.hint == "streaming")
-    return build(problem, threads, space, cuda.jit, cuda.jit(device=True, inline="always"))
+    return build(problem, threads, space, cuda.jit(**bounds(threads)), cuda.jit(device=True, inline="always"))
+
+
+def bounds(threads: int) -> dict[str, Any]:
+    """Return what a kernel is compiled with: one block a multiprocessor will do, else ptxas puts off loads."""
+    return {"launch_bounds": (threads, 1)}
 
 
 def build(
@@ -223,7 +228,7 @@ def total(partial, sum_):
 """
 
 _OVER_BLOCK = """\
-    part = cuda.shared.array({threads}, float64)
+    part = cuda.shared.array({threads}, {number})
     part[lane] = mine
     cuda.syncthreads()
     half = {threads} // 2
@@ -241,7 +246,7 @@ def source(problem: Problem, threads: int) -> str:
     for the sum of each block, and the constants; `total` adds the sums up. A constant is no literal: compilers leave
     out what multiplies by one and stores what was there.
     """
-    over_block = _OVER_BLOCK.format(threads=threads)
+    over_block = _OVER_BLOCK.format(threads=threads, number="float64")
     return "\n".join(
         (_rule(problem.pattern), _update(problem, threads), _TOTAL.format(threads=threads, over_block=over_block))
     )
@@ -251,7 +256,7 @@ def _rule(pattern: Pattern) -> str:
     lines = [f"{left} = {right.replace('sqrt(', 'math.sqrt(')}" for left, right in pattern.assignments]
     results = [stream.name for stream in pattern.streams if stream.writes]
     if pattern.sums:
-        results = [f"float64({pattern.sums})"]
+        results = [pattern.sums]
     given = [*(stream.name for stream in pattern.streams if stream.reads), *pattern.constants]
     return _function(f"rule({', '.join(given)})", [*lines, f"return {', '.join(results)}"])
 
@@ -263,24 +268,38 @@ def _update(problem: Problem, threads: int) -> str:
     vector, items = walk.vector, range(walk.items)
     lines = ["lane = cuda.threadIdx.x", "block = cuda.blockIdx.x", f"vectors = count // {vector}"]
     lines += [f"begin = block * {walk.items * threads}"]
-    lines += ["mine = float64(0)"] if pattern.sums else []
-    body = []
-    for item in items:
-        load = [f"i{item} = first + vector{item} * {vector}", *_load(problem, item, vector)]
-        body += [f"vector{item} = begin + {item * threads} + lane", f"if vector{item} < vectors:", *_indented(load)]
-    for item in items:
-        body += [f"if vector{item} < vectors:", *_indented(_apply(problem, item, vector))]
+    # Doubles are slow on many GPUs: a step is summed in the arithmetic's type, and so is a block of one pass. Each has
+    # at most 65,536 elements, so that small whole numbers are summed exactly.
+    total = "float64" if walk.blocks else pattern.compute
+    begin_sum, end_sum = ([f"step = {pattern.compute}(0)"], ["mine += step"]) if pattern.sums else ([], [])
+    lines += [f"mine = {total}(0)"] if pattern.sums else []
+    body = [*begin_sum]
+    one = [f"i = first + vector * {vector}", *_load(problem, "", vector), *_apply(problem, "", vector)]
+    if walk.items == 1:
+        body += ["vector = begin + lane", "if vector < vectors:", *_indented(one)]
+    else:  # a condition on each would have compilers load one after another
+        together = []
+        for item in items:
+            together += [f"i{item} = first + (begin + {item * threads} + lane) * {vector}"]
+            together += _load(problem, item, vector)
+        for item in items:
+            together += _apply(problem, item, vector)
+        body += [f"if begin + {walk.items * threads} <= vectors:", *_indented(together)]
+        one.append(f"vector += {threads}")
+        body += ["else:", "    vector = begin + lane", "    while vector < vectors:", *_indented(_indented(one))]
+    body += end_sum
     if walk.blocks:
         lines += ["while begin < vectors:", *_indented([*body, f"begin += cuda.gridDim.x * {walk.items * threads}"])]
     else:
         lines += body
     if vector > 1:
-        alone = ["i = first + vectors * " + f"{vector} + lane", *_load(problem, "", 1), *_apply(problem, "", 1)]
+        alone = [f"i = first + vectors * {vector} + lane"]
+        alone += [*begin_sum, *_load(problem, "", 1), *_apply(problem, "", 1), *end_sum]
         lines += ["# Elements behind the last whole vector.", f"if block == 0 and lane < count - vectors * {vector}:"]
         lines += _indented(alone)
     if pattern.sums:
         arrays.append("partial")
-        lines += [line[4:] for line in _OVER_BLOCK.format(threads=threads).splitlines()]
+        lines += [line[4:] for line in _OVER_BLOCK.format(threads=threads, number=total).splitlines()]
         lines += ["if lane == 0:", "    partial[block] = part[0]"]
     return _function(f"update(first, count, {', '.join([*arrays, *pattern.constants])})", lines)
 
@@ -315,7 +334,7 @@ def _apply(problem: Problem, item: int | str, vector: int) -> list[str]:
         values = [bits[one.name] if pattern.moves else f"widen_{one.dtype}({bits[one.name]})" for one in given]
         call = f"rule({', '.join([*values, *pattern.constants])})"
         if pattern.sums:
-            lines.append(f"mine += {call}")
+            lines.append(f"step += {call}")
             continue
         names = [f"{stream.name}_" for stream in results]
         lines.append(f"{', '.join(names)} = {call}")
@@ -538,6 +557,7 @@ def primitives(streaming: bool) -> dict[str, Any]:
     return {
         "cuda": cuda,
         "math": math,
+        "float32": types.float32,
         "float64": types.float64,
         **{f"load{n}": load(n) for n in (1, 2, 4, 8)},
         **{f"store{n}": store(n) for n in (1, 2, 4, 8)},

@@ -189,7 +189,7 @@ class Access:
     index: str = ""  # elements by a list of places: "sorted", "random" (each once), "duplicate" (what is only read)
     tensors: bool = False  # a launch for each of many small tensors, instead of one for all
     inplace: bool = True  # what is read and written is one array; else the new values go to another
-    hint: str = ""  # "streaming": past the caches (ld.cs/st.cs, non-temporal stores)
+    hint: str = ""  # "streaming": given up first by caches (ld.cs, st.cs, nt); on a CPU past them
     warm: bool = False  # small enough for a cache, and there already
     threads: int = 0  # of a block on a GPU, of the process on a CPU; 0: the back end's choice
     items: int = 1  # vectors a thread takes in one go

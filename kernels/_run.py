@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from commbench import __version__
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
 from commbench.kernels import _study
-from commbench.kernels._backend import Backend, Facts, find
+from commbench.kernels._backend import Backend, Facts, find, shared
 from commbench.kernels._factors import FACTORS
 from commbench.kernels._pattern import GUARD, Problem
 from commbench.kernels._screen import print_waterfalls
@@ -117,6 +118,9 @@ def _open(world: World, device: str, library: str | None) -> Backend:
     if trouble := world.first_text(trouble):
         raise UsageError(trouble)
     assert backend is not None
+    devices = world.gather([os.uname().nodename, backend.facts.identity, backend.facts.uuid])
+    if trouble := world.broadcast("" if devices is None else shared(devices)):
+        raise UsageError(trouble)
     backend.share(world.node_size, world.cores)
     return backend
 

@@ -35,7 +35,7 @@ from commbench.units import approximate_size, format_size
 if TYPE_CHECKING:
     from commbench.model.fit import Fit
 
-_FINE = 64  # steps between two sizes in which a change of the best schedule is looked for
+_FINE = 1024  # steps between two sizes in which a change of the best schedule is looked for
 _PARTS = 3  # of a time that are named
 _LEAST_PART = 0.05
 

@@ -88,7 +88,7 @@ def write(made: Mapping[str, str], folder: str | Path) -> None:
     _deny_live(place)
     ledger = _ledger(place)
     for name in made:
-        if name != os.path.basename(name) or name.startswith("."):
+        if not name or name != os.path.basename(name) or name.startswith("."):
             raise UsageError(f"a file of an export has a plain name, not {name[:80]!r}")
         path = place / name
         if os.path.lexists(path) and (path.is_symlink() or _digest(path.read_bytes()) != ledger.get(name)):
@@ -96,16 +96,24 @@ def write(made: Mapping[str, str], folder: str | Path) -> None:
                 f"{path} is there already and not as an export left it: name another folder, or move the file away"
             )
     stale = [name for name in ledger.keys() - made.keys() if _is_as_left(place / name, ledger[name])]
+    contents = {name: text.encode() for name, text in made.items()}
+    entries = {name: _digest(content) for name, content in sorted(contents.items())}
+    contents[LEDGER] = (json.dumps(entries, indent=1) + "\n").encode()
+    staged: dict[Path, Path] = {}
     try:
         place.mkdir(parents=True, exist_ok=True)
-        texts = {name: text.encode() for name, text in made.items()}
-        for name, content in texts.items():
-            _replace(place / name, content)
-        entries = {name: _digest(content) for name, content in sorted(texts.items())}
-        _replace(place / LEDGER, (json.dumps(entries, indent=1) + "\n").encode())
+        for name, content in contents.items():  # a disk that is full leaves the old files as they are
+            staged[place / name] = beside = place / f".{name}.{os.getpid()}"
+            beside.write_bytes(content)
+            beside.chmod(0o755 if content.startswith(b"#!") else 0o644)
+        for path, beside in staged.items():
+            os.replace(beside, path)
         for name in stale:  # of a plan that is no more, and would mislead beside the new one
             (place / name).unlink()
     except OSError as error:
+        for beside in staged.values():
+            with suppress(OSError):
+                beside.unlink()
         raise UsageError(f"{place} cannot be written ({error}): name a folder that can") from None
 
 
@@ -139,14 +147,6 @@ def _is_as_left(path: Path, digest: str) -> bool:
     with suppress(OSError):
         return not path.is_symlink() and _digest(path.read_bytes()) == digest
     return False
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that nobody reads half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(content)
-    beside.chmod(0o755 if content.startswith(b"#!") else 0o644)
-    os.replace(beside, path)
 
 
 def _digest(content: bytes) -> str:

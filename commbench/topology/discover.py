@@ -39,7 +39,7 @@ from commbench.topology.node import (
     NodeClass,
 )
 from commbench.topology.pci import Slot, hang
-from commbench.topology.rates import nvlink_gbps, pcie_gbps, xgmi_gbps
+from commbench.topology.rates import nvlink_gbps, pcie_gbps, socket_gbps, xgmi_gbps
 from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi
 from commbench.topology.reading import Reading, TopologyError
 from commbench.units import expand_ranges
@@ -116,7 +116,7 @@ class _Discovery:
             hang(root, self._cpu(on, kind), self.draft, on)
         if not gpus:
             self.draft.cores(numa for numa, cores in cpus.items() for _ in range(cores))
-        self.draft.join_cpus()
+        self.draft.join_cpus(self._sockets() if gpus else None)
         self._nvlink(gpus, names)
         self._xgmi(gpus, names)
         return self.draft.build("node")
@@ -144,6 +144,15 @@ class _Discovery:
             found[on] = found.get(on, 0) + 1
         return dict(sorted(found.items())) or {0: 0}
 
+    def _sockets(self) -> float | None:
+        """Return the default between CPUs of this make."""
+        first = self.system.read("/proc/cpuinfo").partition("\n\n")[0]
+        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+        family, model = facts.get("cpu family", ""), facts.get("model", "")
+        if not (family.isdecimal() and model.isdecimal()):
+            return None
+        return socket_gbps("x86_64", facts.get("vendor_id", ""), int(family), int(model))
+
     def _by_class(self, vendor: str) -> list[str]:
         """Return the bus addresses of a vendor's GPUs."""
         found = []
@@ -157,17 +166,24 @@ class _Discovery:
         there = self._by_class("nvidia")
         if not there and not self.system.commands("nvidia-smi"):
             return []
-        answer = self.system.run("nvidia-smi", "--query-gpu=index,pci.bus_id,compute_cap", "--format=csv,noheader")
-        found = []
-        for line in answer.text.splitlines():
-            index, *rest = (cell.strip() for cell in line.split(","))
-            if index.isdecimal() and len(rest) == 2:
-                arch = f"sm{rest[1].replace('.', '')}" if re.fullmatch(r"\d+\.\d", rest[1]) else ""
-                found.append(_Gpu(bus_address(rest[0]), "nvidia", arch, int(index)))
+        found: list[_Gpu] = []
+        for fields in ("index,pci.bus_id,compute_cap", "index,pci.bus_id"):  # drivers before 510 know no compute_cap
+            answer = self.system.run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+            for line in answer.text.splitlines():
+                row = re.match(r"(\d+), *([\da-fA-F:.]+)(?:, *(\d+)\.(\d))?\s*$", line)
+                if row:
+                    arch = f"sm{row[3]}{row[4]}" if row[3] else ""
+                    found.append(_Gpu(bus_address(row[2]), "nvidia", arch, int(row[1])))
+            if found or "not answer" in answer.trouble:
+                break
         if not found and there:
             trouble = answer.trouble or "it lists none"
-            self._say("gpus-without-driver", DOUBT, f"{len(there)} NVIDIA GPUs on the bus, but nvidia-smi: {trouble}",
-                      "mend the driver; python -m commbench.doctor says more")  # fmt: skip
+            self._say(
+                "gpus-without-driver",
+                DOUBT,
+                f"{len(there)} NVIDIA GPUs on the bus, but nvidia-smi: {trouble}",
+                "mend the driver; python -m commbench.doctor says more",
+            )
             return [_Gpu(bus, "nvidia") for bus in there]
         return found
 
@@ -183,8 +199,12 @@ class _Discovery:
         found.sort(key=lambda gpu: gpu.node or 0)
         there = self._by_class("amd")
         if not found and there:
-            self._say("gpus-without-driver", DOUBT, f"{len(there)} AMD GPUs on the bus, but KFD knows none",
-                      "load amdgpu, or see that the container has /dev/kfd")  # fmt: skip
+            self._say(
+                "gpus-without-driver",
+                DOUBT,
+                f"{len(there)} AMD GPUs on the bus, but KFD knows none",
+                "load amdgpu, or see that the container has /dev/kfd",
+            )
             found = [_Gpu(bus, "amd") for bus in there]
         return found
 
@@ -270,8 +290,12 @@ class _Discovery:
         folder = f"/sys/bus/pci/devices/{bus}"
         now, most = (self.system.read(f"{folder}/{which}_link_width") for which in ("current", "max"))
         if now.isdecimal() and most.isdecimal() and 0 < int(now) < int(most) <= 32:
-            self._say("narrow-slot", DOUBT, f"{part} has {now} of its {most} PCIe lanes",
-                      "see that the card sits in a slot of its width, and reseat it")  # fmt: skip
+            self._say(
+                "narrow-slot",
+                DOUBT,
+                f"{part} has {now} of its {most} PCIe lanes",
+                "see that the card sits in a slot of its width, and reseat it",
+            )
 
     def _cpu(self, numa: int | None, kind: str) -> str:
         """Return the hub that devices on `numa` hang on."""
@@ -281,8 +305,12 @@ class _Discovery:
             return same
         if any(hub.id == "machine" for hub in self.draft.hubs):
             return "machine"
-        self._say("numa-unknown", NOTE, "the kernel does not say which NUMA node some PCI devices are on",
-                  "common in virtual machines: they count as near to all")  # fmt: skip
+        self._say(
+            "numa-unknown",
+            NOTE,
+            "the kernel does not say which NUMA node some PCI devices are on",
+            "common in virtual machines: they count as near to all",
+        )
         self.draft.hub(Hub("machine", kind))
         for hub in cpus:
             self.draft.link("machine", hub.id, MEMORY)
@@ -298,8 +326,12 @@ class _Discovery:
         try:
             matrix = nvidia_smi.read(answer.text, "nvidia-smi topo -m")
         except TopologyError as wrong:
-            self._say("nvlink-unknown", DOUBT, f"NVLink is unknown, not absent: {answer.trouble or wrong}",
-                      "run nvidia-smi topo -m by hand")  # fmt: skip
+            self._say(
+                "nvlink-unknown",
+                DOUBT,
+                f"NVLink is unknown, not absent: {answer.trouble or wrong}",
+                "run nvidia-smi topo -m by hand",
+            )
             return
         rates = self._nvlink_rates()
         for link in matrix.cluster.classes[0].links:
@@ -358,8 +390,12 @@ class _Discovery:
         try:
             links = rocm_smi.read(answer.text, "rocm-smi --showtopo").cluster.classes[0].links
         except TopologyError as wrong:
-            self._say("xgmi-unknown", DOUBT, f"xGMI is unknown, not absent: {answer.trouble or wrong}",
-                      "run rocm-smi --showtopo by hand")  # fmt: skip
+            self._say(
+                "xgmi-unknown",
+                DOUBT,
+                f"xGMI is unknown, not absent: {answer.trouble or wrong}",
+                "run rocm-smi --showtopo by hand",
+            )
             return
         for link in links:
             ends = [names.get(buses.get(end, "")) for end in (link.a, link.b)]
@@ -383,8 +419,12 @@ class _Discovery:
             chain = [name for name, kind in zip(names, kinds, strict=True) if kind == "switch" and name]
             block = next((name for name, kind in zip(names, kinds, strict=True) if kind == "block"), "")
         elif address:
-            self._say("topology-address", DOUBT, f"SLURM_TOPOLOGY_ADDR={address} does not fit its pattern",
-                      "give topology.conf itself")  # fmt: skip
+            self._say(
+                "topology-address",
+                DOUBT,
+                f"SLURM_TOPOLOGY_ADDR={address} does not fit its pattern",
+                "give topology.conf itself",
+            )
         elif environment.get("SLURM_JOB_ID") and self.system.commands("scontrol"):
             shown = self.system.run("scontrol", "show", "topology", host).text
             levels = re.findall(r"SwitchName=(\S+) Level=(\d{1,3})\b", shown)

@@ -11,6 +11,7 @@ from commbench.topology.cluster import Block, Cluster
 from commbench.topology.node import (
     BUS,
     CPU,
+    DEFAULT,
     DISCOVERED,
     MEMORY,
     NVLINK,
@@ -72,13 +73,13 @@ class Draft:
         """Return the ids of what NUMA nodes are."""
         return [hub.id for hub in self.hubs if hub.kind in (CPU, BUS) and hub.numa is not None]
 
-    def join_cpus(self, gbps: float | None = None, source: str = DISCOVERED, cpus: Iterable[str] | None = None) -> None:
-        """Link each CPU with each: by default every NUMA node."""
+    def join_cpus(self, gbps: float | None = None, cpus: Iterable[str] | None = None) -> None:
+        """Link each CPU with each, by default every NUMA node; `gbps` is the default of such machines."""
         every = list(self.cpus() if cpus is None else cpus)
         if len(every) > MOST_CPUS:
             raise TooManyParts(f"a node has at most {MOST_CPUS} NUMA nodes, not {len(every)}")
         for a, b in combinations(every, 2):
-            self.link(a, b, SOCKET, gbps, source=source)
+            self.link(a, b, SOCKET, gbps, source=DISCOVERED if gbps is None else DEFAULT)
 
     def cores(self, numa: Iterable[int | None]) -> None:
         """Add CPU cores as devices, by the NUMA node that each is on: they meet in that node's memory, a bus."""

@@ -258,9 +258,11 @@ def _hosts_above_leaves(
 ) -> dict[str, str]:
     """Give the hosts of each spine a leaf of their own, as wide as their cables; return it by the spine."""
     unit = {one: name for name, members in drawing.members.items() for one in members}
+    taken = {*found, *drawing.members}
     aside: dict[str, str] = {}
     for spine in sorted((name for name in plugged if tiers[name]), key=natural):
-        leaf = aside[spine] = _free(f"{spine}-hosts", {*found, *drawing.members})
+        leaf = aside[spine] = _free(f"{spine}-hosts", taken)
+        taken.add(leaf)
         drawing.members[leaf] = [spine]
         drawing.parents[leaf], drawing.uplinks[leaf] = unit[spine], plugged[spine]
     return aside

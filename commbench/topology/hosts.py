@@ -1,14 +1,21 @@
-"""Lists of hosts as Slurm writes them, n[01-04,07], and back: by ClusterShell, which the extra `topology` brings."""
+"""Lists of hosts as Slurm writes them, n[01-04,07], and back.
+
+Lists with several ranges in a name are read by ClusterShell, which the extra `topology` brings.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from math import prod
+from typing import Any
 
 from commbench.errors import UsageError
 
 MOST = 2_000_000  # hosts of one list: more are a slip, and would fill the memory
+LONGEST_RANGE = 65_536  # hosts of one range: Slurm takes no longer one
+_ENDING = re.compile(r"(.*?)([0-9]{1,15})", re.DOTALL)
+_ONE_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")  # the commonest list
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_RANGE = re.compile(r"([^\[\]]*)\[(\d{1,9})-(\d{1,9})\]([^\[\]]*)")
@@ -18,8 +25,8 @@ _OTHER = re.compile(r"[&!^@*?\s]")  # ClusterShell's operators on sets, which no
 
 def expand(text: str) -> list[str]:
     """Return the hosts that `text` names, as often and in the order that it does; UsageError where it is no list."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
+    if _ONE_NAME.fullmatch(text):
+        return [text]
     hosts: list[str] = []
     for part in _parts(text.strip()):
         if not part or _OTHER.search(part) or _STEP_OR_HUGE.search(part) or part.count("[") != part.count("]"):
@@ -29,21 +36,55 @@ def expand(text: str) -> list[str]:
         if (plain := _plain(part)) is not None:
             hosts += plain
             continue
+        module = _clustershell()
         try:
-            found = NodeSet(part, resolver=RESOLVER_NOGROUP)
-        except NodeSetException as error:
+            hosts += module.NodeSet(part, resolver=module.RESOLVER_NOGROUP)
+        except module.NodeSetException as error:
             raise UsageError(_rule(text, str(error))) from None
-        hosts += found
     return hosts
 
 
 def fold(hosts: Iterable[str]) -> str:
-    """Return hosts as one list in ranges, sorted, each once."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+    """Return hosts as one list in ranges, sorted, each once, as Slurm takes it.
 
-    folded = NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP)
-    folded.fold_axis = (-1,)  # the last number of a name: Slurm takes two ranges in a name and no more
-    return str(folded)
+    Slurm refuses a range with something behind it (n[1-2]x), and one of more than 65,536 hosts.
+    """
+    parts = {name: _ENDING.fullmatch(name) for name in hosts}
+    padded = {
+        (found[1], len(found[2])) for found in parts.values() if found and len(found[2]) > 1 and found[2][0] == "0"
+    }
+    ranges: dict[tuple[str, int], list[int]] = {}
+    listed: dict[tuple[str, int], str] = {}
+    for name, found in parts.items():
+        if not found:
+            listed[name, 0] = name
+            continue
+        width = len(found[2]) if (found[1], len(found[2])) in padded else 0
+        ranges.setdefault((found[1], width), []).append(int(found[2]))
+    for (before, width), numbers in ranges.items():
+        spans = [f"{low:0{width}}" + (f"-{high:0{width}}" if high > low else "") for low, high in _spans(numbers)]
+        alone = len(spans) == 1 and "-" not in spans[0]
+        listed[before, 1 + width] = before + (spans[0] if alone else f"[{','.join(spans)}]")
+    return ",".join(listed[key] for key in sorted(listed))
+
+
+def _spans(numbers: Iterable[int]) -> list[list[int]]:
+    """Return numbers as the first and last of each run, of at most LONGEST_RANGE."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1 and number - spans[-1][0] < LONGEST_RANGE:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return spans
+
+
+def _clustershell() -> Any:
+    try:
+        from ClusterShell import NodeSet
+    except ImportError:
+        raise UsageError("lists of hosts need ClusterShell: pip install 'commbench[topology]'") from None
+    return NodeSet
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -38,9 +38,10 @@ def merge(readings: Iterable[Reading]) -> Reading:
     for host, seen in views.items():
         nodes[host], more = _one_host(host, [reading.cluster.classes[0] for reading in seen])
         findings += more
+    shape_of = {host: shape(node) for host, node in nodes.items()}
     shapes: dict[NodeClass, list[str]] = defaultdict(list)
-    for host, node in nodes.items():
-        shapes[shape(node)].append(host)
+    for host, its in shape_of.items():
+        shapes[its].append(host)
     usual = max(shapes, key=lambda one: len(shapes[one]))
     classes: dict[NodeClass, NodeClass] = {}
     for one in sorted(shapes, key=lambda one: one is not usual):  # the usual one first
@@ -52,9 +53,9 @@ def merge(readings: Iterable[Reading]) -> Reading:
             findings.append(_odd(shapes[one], nodes, shapes[usual], difference(usual, one)))
     switches, places = _switches(views)
     blocks: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
-    for host, node in nodes.items():
+    for host, its in shape_of.items():
         leaves, name = places[host]
-        blocks[classes[shape(node)].name, leaves, name].append(host)
+        blocks[classes[its].name, leaves, name].append(host)
     cluster = Cluster(
         classes=tuple(classes.values()),
         switches=switches,
@@ -82,13 +83,19 @@ def difference(usual: NodeClass, odd: NodeClass) -> str:
     """Return how the shape `odd` differs from the `usual` one, in words."""
     said = []
     for what, ours, theirs in (
-        ("GPUs", [_about(one, "vendor", "arch") for one in odd.devices],
-         [_about(one, "vendor", "arch") for one in usual.devices]),
+        (
+            "GPUs",
+            [_about(one, "vendor", "arch") for one in odd.devices],
+            [_about(one, "vendor", "arch") for one in usual.devices],
+        ),
         ("NICs", [_rate(one.gbps) for one in odd.nics], [_rate(one.gbps) for one in usual.nics]),
         ("hubs", [one.kind for one in odd.hubs], [one.kind for one in usual.hubs]),
-        ("links", [f"{one.kind} {_rate(one.gbps)}" for one in odd.links],
-         [f"{one.kind} {_rate(one.gbps)}" for one in usual.links]),
-    ):  # fmt: skip
+        (
+            "links",
+            [f"{one.kind} {_rate(one.gbps)}" for one in odd.links],
+            [f"{one.kind} {_rate(one.gbps)}" for one in usual.links],
+        ),
+    ):
         here, there = Counter(ours), Counter(theirs)
         if len(ours) != len(theirs):
             said.append(f"{len(ours)} {what} instead of {len(theirs)}")
@@ -112,8 +119,7 @@ def _listed(counts: Counter[str]) -> str:
 def _odd(hosts: list[str], nodes: Mapping[str, NodeClass], usual: list[str], how: str) -> Finding:
     shown = ", ".join(hosts[:_SHOWN]) + (f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else "")
     value = f"{shown}: {how}; the other {len(usual)} of {len(nodes)} nodes are as {usual[0]}"
-    return Finding("odd-node", DOUBT, hosts[0], (), len(hosts), value,
-                   "mend the node, or leave it out of the job")  # fmt: skip
+    return Finding("odd-node", DOUBT, hosts[0], (), len(hosts), value, "mend the node, or leave it out of the job")
 
 
 def _of_all(node: NodeClass) -> NodeClass:
@@ -131,8 +137,17 @@ def _one_host(host: str, views: list[NodeClass]) -> tuple[NodeClass, list[Findin
     if any(len(view.devices) != len(whole.devices) for view in views):
         seen = ", ".join(str(count) for count in sorted({len(view.devices) for view in views}))
         value = f"{len(views)} processes see {seen} of its {len(whole.devices)} devices each"
-        found.append(Finding("partial-view", NOTE, host, (), len(views), value,
-                             "devices of a job are bound to its tasks: links between them may be missing"))  # fmt: skip
+        found.append(
+            Finding(
+                "partial-view",
+                NOTE,
+                host,
+                (),
+                len(views),
+                value,
+                "devices of a job are bound to its tasks: links between them may be missing",
+            )
+        )
     return whole, found
 
 

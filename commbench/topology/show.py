@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from textwrap import fill
 
-from commbench.topology import hosts
+from commbench.topology import hosts, inside
 from commbench.topology.cluster import Block, Cluster, Switch
-from commbench.topology.node import BRIDGE, BUS, COMPUTE, CPU, MEMORY, NVLINK, XGMI, Hop, NodeClass
+from commbench.topology.node import BRIDGE, COMPUTE, CPU, NodeClass
 
 MOST_LINES = 12  # of those below one switch, and of blocks on none
 MOST_DEVICES = 16  # that a matrix has
 MOST_SIGNS = 60  # of a list of hosts
 _FOLDS = re.compile(r"[\w.-]+")  # other signs mean something to ClusterShell
 LEGEND = {
-    "NV": "NVLink",
-    "XG": "xGMI",
+    "NV": "NVLinks, by their number",
+    "XGMI": "xGMI",
     "PIX": "one PCIe switch",
     "PXB": "several PCIe switches",
-    "PHB": "one CPU",
-    "SYS": "several CPUs",
-    "MEM": "memory",
+    "PHB": "one CPU, or memory",
+    "NODE": "several CPUs of one socket",
+    "SYS": "several sockets",
 }
 
 
@@ -208,6 +209,8 @@ def _node_class(node: NodeClass) -> Iterator[str]:
         yield f"  (the matrix of {len(node.devices)} devices is left out)"
     elif len(node.devices) > 1:
         yield from _matrix(node)
+    for one in inside.findings(node, ""):
+        yield fill(f"{one.value}; {one.remedy}", 120, initial_indent="  - ", subsequent_indent="    ")
 
 
 def _links(node: NodeClass) -> Iterator[str]:
@@ -226,24 +229,6 @@ def _links(node: NodeClass) -> Iterator[str]:
         yield f"  {count:>{most}} x {name:<{wide}}  {known}"
 
 
-def way(node: NodeClass, hops: Sequence[Hop]) -> str:
-    """Return the kind of a way between two of a node, in the words of `nvidia-smi topo -m` where it has one."""
-    kinds = {node.links[hop.link].kind for hop in hops}
-    for kind, word in ((NVLINK, "NV"), (XGMI, "XG"), (MEMORY, "MEM")):
-        if kind in kinds:
-            return word
-    hubs: Mapping[str, str] = {hub.id: hub.kind for hub in node.hubs}
-    passed = {
-        hubs[end] + end for hop in hops for end in (node.links[hop.link].a, node.links[hop.link].b) if end in hubs
-    }
-    cpus = sum(one.startswith(CPU) for one in passed)
-    if cpus:
-        return "PHB" if cpus == 1 else "SYS"
-    if any(one.startswith(BUS) for one in passed):
-        return "MEM"
-    return "PIX" if len(passed) == 1 else "PXB" if passed else "PCI"
-
-
 def _matrix(node: NodeClass) -> Iterator[str]:
     rows, seen = [], set()
     nearest = node.nearest_nics
@@ -253,8 +238,8 @@ def _matrix(node: NodeClass) -> Iterator[str]:
             hops = None if a.id == b.id else node.route(a.id, b.id)
             cells.append("-" if a.id == b.id else ".")
             if hops is not None:
-                word = way(node, hops)
-                seen.add(word)
+                word = inside.way(node, hops)
+                seen.add("NV" if word.startswith("NV") else word)
                 rates = [node.links[hop.link].gbps for hop in hops]
                 cells[-1] = word if None in rates else f"{word} {min(filter(None, rates)):g}"
         nic = nearest[here]
@@ -263,5 +248,6 @@ def _matrix(node: NodeClass) -> Iterator[str]:
     wide = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         yield "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, wide, strict=True)).rstrip()
-    words = ", ".join(f"{word}: {LEGEND[word]}" for word in LEGEND if word in seen)
-    yield f"  Gb/s of the narrowest link on the way; {words}{', .: no way' if any('.' in row for row in rows) else ''}"
+    words = [f"{word}: {meaning}" for word, meaning in LEGEND.items() if word in seen]
+    words += [".: no way"] * any("." in row for row in rows)
+    yield f"  Gb/s of the narrowest link on the way; {', '.join(words)}"

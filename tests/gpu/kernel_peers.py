@@ -9,9 +9,11 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from commbench.kernels import _backend
 from commbench.kernels._cupy import Backend
 from commbench.kernels._pattern import Problem
 from commbench.kernels._study import patterns
+from commbench.kernels._verify import Check
 
 ELEMENTS = 1 << 26  # 1.8 GB of an AdamW in FP32: many times any cache
 ROUNDS, LAUNCHES = 9, 5
@@ -27,12 +29,21 @@ class Pair:
     other: Callable[[], None]
 
 
-def ours(backend: Backend, name: str, variant: str, dtype: str) -> tuple[Callable[[], None], Mapping[str, Any]]:
-    """Return what launches a kernel's baseline, and its arenas."""
+def ours(
+    backend: _backend.Backend, name: str, variant: str, dtype: str, elements: int = ELEMENTS
+) -> tuple[Callable[[], None], Mapping[str, Any]]:
+    """Return what launches a kernel's baseline, and its arenas; raise RuntimeError where its answer is wrong."""
     pattern = next(one for one in patterns(name) if one.variant == variant).of(dtype)
-    problem = Problem(pattern, backend.baseline(pattern), ELEMENTS)
+    problem = Problem(pattern, backend.baseline(pattern), elements)
+    check = Check(problem, backend.workers)
     arenas = {arena: backend.allocate(size) for arena, size in problem.arenas.items()}
-    return backend.prepare(problem, arenas), arenas
+    for arena, memory in arenas.items():
+        backend.put(memory, check.contents(arena))
+    launch = backend.prepare(problem, arenas)
+    launch()
+    if wrong := check.wrong(lambda arena, start, stop: backend.take(arenas[arena], start, stop)):
+        raise RuntimeError(f"{pattern.label} {dtype}: {wrong} elements or bytes beside them are wrong after one launch")
+    return launch, arenas
 
 
 def copies(backend: Backend) -> list[Pair]:

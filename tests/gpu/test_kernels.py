@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from tests.gpu import kernels
+from commbench.kernels._numba_cpu import Backend
+from commbench.kernels._pattern import Problem
+from tests.gpu import kernel_peers, kernels
 from tests.gpu.one_gpu import Skip, Trouble
 
 
@@ -56,6 +59,22 @@ def test_the_waterfall_has_measured_beside_predicted() -> None:
         *("width", "4", "B", "0.400", "0.250", "to", "1.000"),
     ]
     assert lines[2].split()[5:] == ["not_measured", "-", "-", "-", "-", "baseline", "-", "1.000", "to", "1.000"]
+
+
+class Idle(Backend):
+    """A device whose kernels do nothing."""
+
+    def prepare(self, problem: Problem, arenas: Mapping[str, Any]) -> Callable[[], None]:
+        return lambda: None
+
+
+def test_a_kernel_that_is_held_against_others_has_right_answers() -> None:
+    pytest.importorskip("numba", reason="no Numba: pip install -c constraints.txt '.[kernels]'")
+    launch, arenas = kernel_peers.ours(Backend("cpu", 0), "copy", "", "float16", elements=1 << 12)
+    launch()
+    assert list(arenas) == ["a", "b"]
+    with pytest.raises(RuntimeError, match=r"copy float16: 4096 elements or bytes beside them are wrong"):
+        kernel_peers.ours(Idle("cpu", 0), "copy", "", "float16", elements=1 << 12)
 
 
 def test_torch_must_be_slower() -> None:

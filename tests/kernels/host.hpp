@@ -22,6 +22,7 @@ inline void together() { // threads that wait for one another cannot take turns
         abort();
 }
 inline void apart() {}
+inline void issued() {}
 template <typename W> inline void keep(W &) {}
 inline long long nanoseconds() { return 0; }
 

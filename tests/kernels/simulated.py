@@ -107,6 +107,7 @@ def space(log: Log) -> dict[str, Any]:
     return {
         "cuda": cuda,
         "math": math,
+        "float32": np.float32,
         "float64": np.float64,
         **{f"load{n}": load(n) for n in (1, 2, 4, 8)},
         **{f"store{n}": store(n) for n in (1, 2, 4, 8)},

@@ -68,6 +68,12 @@ def test_nvidia_code_has_the_accesses_that_are_declared_and_no_others(sass: dict
     assert found == expected
 
 
+def test_nvidia_code_issues_all_loads_of_a_step_before_it_needs_one(sass: dict[str, str]) -> None:
+    early = {name for name, problem in PROBLEMS.items() if isa.waits_in_sass(sass[name], problem)}
+    # Of 24 loads ptxas puts off the last. A place in a list is a load itself, which others may overtake.
+    assert early <= {"sgd_momentum_mixed_bfloat16_elements_8_vectors", "weight_update_adamw_float16_gather_duplicate"}
+
+
 def test_nvidia_code_keeps_everything_in_registers(sass: dict[str, str]) -> None:
     assert [name for name in PROBLEMS if isa.NVIDIA_LOCAL.search(sass[name])] == []
 
@@ -83,6 +89,27 @@ def test_amd_code_has_the_accesses_that_are_declared_and_no_others(gcn: dict[str
     assert found == {name: isa.declared(problem) for name, problem in PROBLEMS.items()}
 
 
+def test_amd_code_issues_all_loads_of_a_step_before_it_waits(gcn: dict[str, str]) -> None:
+    assert [name for name, problem in PROBLEMS.items() if isa.waits_in_gcn(gcn[name], problem)] == []
+
+
+def test_amd_threads_wait_for_their_own_writes_before_they_meet(gcn: dict[str, str]) -> None:
+    """The barrier orders no memory: what was written to shared memory has to be there before it."""
+    lines = [line.strip() for line in gcn["read_float16"].splitlines()]
+    meetings = [k for k, line in enumerate(lines) if line == "s_barrier"]
+    assert len(meetings) == 8  # 256 threads
+    for k in meetings:
+        last = max(j for j in range(k) if lines[j].startswith("ds_write"))
+        assert any("lgkmcnt(0)" in line for line in lines[last:k])
+
+
+def test_no_double_is_added_for_each_element(sass: dict[str, str], gcn: dict[str, str]) -> None:
+    """Many GPUs have one FP64 unit for 64 of FP32: sums would be bound by it and not by memory."""
+    for code, add in ((sass, "DADD"), (gcn, "v_add_f64")):
+        assert add not in code["read_float16"] and add not in code["read_float32"]
+        assert code["read_float16_blocks"].count(add) == 2 + 8  # a step's, one element's; halves of a block
+
+
 def test_amd_code_keeps_everything_in_registers(gcn: dict[str, str]) -> None:
     assert [name for name in PROBLEMS if isa.AMD_LOCAL.search(gcn[name])] == []
 
@@ -92,6 +119,20 @@ def test_amd_code_goes_past_the_caches_where_it_is_told_to(gcn: dict[str, str]) 
         # gfx90a has slc for it, gfx942 nt.
         streaming = {" slc" in rest or " nt" in rest for _, _, rest in isa.AMD.findall(gcn[name])}
         assert streaming == {problem.access.hint == "streaming"}, name
+
+
+def test_a_load_that_is_waited_for_too_early_is_told() -> None:
+    problem = PROBLEMS["weight_update_adamw_float16_stride_8"]
+    loads = [f"LDG.E R{k}, desc[UR4][R{2 * k}.64]" for k in (20, 21, 22, 23)]
+    assert isa.waits_in_sass("\n".join(loads), problem) == []
+    early = ["IMAD R2, R20, R3, RZ", "LDG.E.64 R20, desc[UR4][R20.64]"]
+    assert isa.waits_in_sass("\n".join([loads[0], early[0], *loads[1:]]), problem) == [early[0]]
+    assert isa.waits_in_sass("\n".join([early[1], "IADD3 R1, R21, R3, RZ", *loads[1:]]), problem) == [
+        "IADD3 R1, R21, R3, RZ"
+    ]
+    loads, wait = ["global_load_dword v1, v[2:3], off"] * 4, "s_waitcnt vmcnt(0) lgkmcnt(0)"
+    assert isa.waits_in_gcn("\n".join([*loads, wait]), problem) == []
+    assert isa.waits_in_gcn("\n".join([loads[0], wait, *loads[1:]]), problem) == [wait]
 
 
 def test_a_wide_access_is_told_from_a_narrow_one() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from commbench.errors import CommbenchError, UsageError
-from commbench.kernels import _cupy, _gpu, _numba_cuda
+from commbench.kernels import _backend, _cupy, _gpu, _numba_cuda, _run
 from commbench.kernels._pattern import Access, Problem
 from commbench.kernels.copy import PATTERNS
 from tests.kernels.walks import problems
@@ -40,16 +43,31 @@ def test_launches_take_every_element_once(total: int, vector: int, items: int, b
 
 
 class Clock(_gpu.Gpu):
-    """A device that is a clock: the host takes `host` seconds to enqueue, the device `device` seconds a launch."""
+    """A device that is a clock: the host takes `host` seconds to enqueue, the device `device` seconds a launch.
 
-    def __init__(self, host: float, device: float) -> None:
-        self.host, self.device = host, device
+    As with CUDA, the host waits where a thousand things are enqueued. With `cold`, kernels take twice as long until the
+    device has been busy for so many seconds without a break of a millisecond.
+    """
+
+    def __init__(self, host: float, device: float, cold: float = 0.0) -> None:
+        self.host, self.device, self.cold = host, device, cold
         self.now = self.free = 0.0  # the host's time; when the device is through
+        self.busy = 0.0  # since the last break
         self.gates: list[float] = []
+        self.queue: deque[float] = deque()  # when each thing that is enqueued ends
 
     def _enqueue(self, host: float, device: float) -> float:
         self.now += host
+        while self.queue and self.queue[0] <= self.now:
+            self.queue.popleft()
+        if len(self.queue) >= 1000:
+            self.now = self.queue.popleft()
+        if self.now > self.free + 1e-3:
+            self.busy = 0.0
+        device *= 2 if self.busy < self.cold else 1
+        self.busy += device
         self.free = max(self.now, self.free) + device
+        self.queue.append(self.free)
         return self.free
 
     def gate(self, seconds: float) -> None:
@@ -91,9 +109,24 @@ class Clock(_gpu.Gpu):
 @pytest.mark.parametrize("host", [1e-6, 1e-4, 1e-2])
 def test_times_are_the_device_s_however_slow_the_host_is(host: float) -> None:
     clock = Clock(host, device=5e-6)
-    assert clock.times(clock.launch, 100) == pytest.approx([5e-6] * 100)
+    assert clock.times(clock.launch, 300) == pytest.approx([5e-6] * 300)
     # Each gate was as long as all enqueuing behind it, or another twice as long followed.
-    assert clock.gates[-1] >= host * (100 % _gpu.BATCH)
+    assert clock.gates[-1] >= host * (300 % (_gpu.QUEUE // 2))
+
+
+@pytest.mark.parametrize("kernels", [9, 300, 999, 2500])
+def test_a_pass_of_many_launches_does_not_overfill_the_queue_behind_its_gate(kernels: int) -> None:
+    clock = Clock(host=1e-6, device=5e-6)
+    one = _gpu.Pass([clock.launch] * kernels, kernels)
+    assert clock.times(one, 5) == pytest.approx([kernels * 5e-6] * 5)
+    assert max(clock.gates) == _gpu.FIRST_GATE  # else the host waited for it
+
+
+def test_launches_are_timed_when_clocks_have_risen() -> None:
+    clock = Clock(host=1e-6, device=5e-6, cold=5e-3)
+    for _ in range(2):
+        assert clock.times(clock.launch, 10) == pytest.approx([5e-6] * 10)
+        clock.now += 1.0  # the host is busy with something else
 
 
 def test_a_host_that_never_keeps_up_is_an_error() -> None:
@@ -107,7 +140,6 @@ def test_shared_memory_leaves_room_for_just_so_many_blocks() -> None:
     for resident in range(1, 17):
         block = _gpu.shared_memory(resident, *h100) + 1024
         assert 233472 // block == resident
-    assert _gpu.shared_memory(0, *h100) == 0
     with pytest.raises(UsageError, match=r"at most 49152 bytes of shared memory here: resident is 2 or more"):
         _gpu.shared_memory(1, 65536, 0, 49152)
 
@@ -150,11 +182,112 @@ def test_a_cache_that_the_runtime_does_not_name_is_the_data_sheet_s() -> None:
     assert _gpu.cache("NVIDIA H100 80GB HBM3", 50 << 20) == 50 << 20
 
 
-def test_what_nvidia_smi_tells_is_read_and_what_it_does_not_is_left_out() -> None:
-    names = ["clock_mhz", "memory_clock_mhz", "temperature_c", "power_w"]
-    assert _gpu.read_query(names, "1980, 2619, 41, 121.33\n") == dict(zip(names, [1980, 2619, 41, 121.33], strict=True))
-    assert _gpu.read_query(names, "1980, [N/A], 41, [Not Supported]\n") == {"clock_mhz": 1980, "temperature_c": 41}
-    assert _gpu.read_query(names, "") == {}
+NVML = """
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) {
+    static int one;
+    *device = &one;
+    return strcmp(bus, "0000:1B:00.0") ? 6 /* NVML_ERROR_NOT_FOUND */ : 0;
+}
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) {
+    *mhz = kind == 1 ? 1980 : kind == 2 ? 2619 : 0;
+    return 0;
+}
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
+    *celsius = 41;
+    return sensor ? 2 : 0;
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
+#ifdef NO_POWER
+    return 3; /* NVML_ERROR_NOT_SUPPORTED */
+#endif
+    *milliwatts = 121330;
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("power", [True, False])
+def test_what_nvml_tells_is_read_and_what_it_does_not_is_left_out(tmp_path: Path, power: bool) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler, which makes a library that answers as NVML does")
+    (tmp_path / "nvml.c").write_text(NVML)
+    library = tmp_path / "libnvidia-ml.so"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(tmp_path / "nvml.c")]
+    subprocess.run([*command, *([] if power else ["-DNO_POWER"])], check=True)
+    found = {"clock_mhz": 1980, "memory_clock_mhz": 2619, "temperature_c": 41}
+    assert _gpu.nvidia_health("0000:1B:00.0", str(library)) == found | ({"power_w": 121.33} if power else {})
+    assert _gpu.nvidia_health("0000:FF:00.0", str(library)) == {}
+
+
+def test_no_nvml_tells_nothing(tmp_path: Path) -> None:
+    assert _gpu.nvidia_health("0000:1B:00.0", str(tmp_path / "none.so")) == {}
+
+
+def test_ranks_that_have_one_device_together_are_named() -> None:
+    own = [["node0", "0000:1B:00.0", "a"], ["node0", "0000:1C:00.0", "b"], ["node1", "0000:1B:00.0", "c"]]
+    parts = [["node0", "0000:1B:00.0", "part 1"], ["node0", "0000:1B:00.0", "part 2"]]
+    nothing = [["node0", "0000:1B:00.0", "0" * 32], ["node0", "0000:1C:00.0", "0" * 32]]  # a UUID that tells nothing
+    cpus = [["node0", "2 cores", ""], ["node0", "2 cores", ""]]
+    for devices in (own, parts, nothing, cpus):
+        assert _backend.shared(devices) == ""
+    assert "ranks 0 and 3 both have 0000:1B:00.0 of node0" in _backend.shared([*own, own[0]])
+
+
+def test_a_rank_that_is_shown_its_own_device_has_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """srun --gpus-per-task=1: each rank sees one device, as number 0."""
+    taken: list[int] = []
+
+    class Taken(Exception):
+        pass
+
+    def device(ordinal: int) -> None:
+        taken.append(ordinal)
+        raise Taken
+
+    monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(runtime=None))
+    monkeypatch.setattr(_cupy, "CupyDevice", device)
+    for there, node_rank in ((1, 3), (8, 3), (4, 5)):
+        monkeypatch.setattr(_cupy, "count", lambda vendor, there=there: (there, ""))
+        with pytest.raises(Taken):
+            _cupy.Backend("cuda", node_rank)
+    assert taken == [0, 3, 1]
+    monkeypatch.setattr(_cupy, "count", lambda vendor: (0, "CuPy sees no device"))
+    with pytest.raises(UsageError, match="CuPy sees no device"):
+        _cupy.Backend("cuda", 0)
+
+
+class Pair:
+    """The world of one of two ranks on a node, whose other rank's device is `other`."""
+
+    node_rank, node_size, cores = 1, 2, 2
+
+    def __init__(self, other: list[str]) -> None:
+        self.other = other
+
+    def first_text(self, text: str) -> str:
+        return text
+
+    def gather(self, value: list[str]) -> list[list[str]]:
+        return [[value[0], *self.other], value]
+
+    def broadcast(self, value: str) -> str:
+        return value
+
+
+def test_two_ranks_on_one_device_end_before_they_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class One(Clock):
+        facts = SimpleNamespace(identity="0000:1B:00.0", uuid="a")  # type: ignore[assignment]
+
+    monkeypatch.setattr(_run, "find", lambda device, library: lambda *_: One(1e-6, 1e-6))
+    assert isinstance(_run._open(Pair(["0000:1C:00.0", "b"]), "cuda", None), One)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"ranks 0 and 1 both have 0000:1B:00\.0"):
+        _run._open(Pair(["0000:1B:00.0", "a"]), "cuda", None)  # type: ignore[arg-type]
 
 
 def test_what_amdgpu_tells_is_read_from_its_files(tmp_path: Path) -> None:
@@ -236,7 +369,3 @@ def test_cupy_is_given_what_the_source_takes(monkeypatch: pytest.MonkeyPatch, na
         assert (arguments[len(problem.arenas)], arguments[len(problem.arenas) + 1]) == (position, part.count)
         position += part.count
     assert position == problem.count
-
-
-def test_the_baseline_is_what_a_walk_is_compared_with() -> None:
-    assert Access(vector=8) == COPY.baseline() == replace(COPY.baseline(), items=1)

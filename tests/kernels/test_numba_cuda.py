@@ -28,6 +28,7 @@ CHOSEN = (
     "copy_float16_gather_random",
     "copy_float16_stride_8",
     "read_float16",
+    "weight_update_adamw_float16_elements_2_vectors",
 )
 
 
@@ -57,7 +58,8 @@ def machine_code(problem: Problem, folder: Path) -> str:
     arguments = [types.int64, types.int64, *map(typed, _numba_cuda.views(problem, memory))]
     arguments += [types.float64[::1]] if problem.pattern.sums else []
     arguments += [getattr(types, problem.pattern.compute)] * len(problem.pattern.constants)
-    ptx, _ = cuda.compile(update, tuple(arguments), cc=(9, 0), abi="numba", device=False, output="ptx")
+    bounds = _numba_cuda.bounds(THREADS)
+    ptx, _ = cuda.compile(update, tuple(arguments), cc=(9, 0), abi="numba", device=False, output="ptx", **bounds)
     (folder / "update.ptx").write_bytes(ptx if isinstance(ptx, bytes) else ptx.encode())
     subprocess.run([ptxas(), "-arch=sm_90", "-o", folder / "update.cubin", folder / "update.ptx"], check=True)
     done = subprocess.run([nvdisasm(), "-c", folder / "update.cubin"], capture_output=True, text=True, check=True)
@@ -70,6 +72,7 @@ def test_the_accesses_are_those_that_are_declared(name: str, tmp_path: Path) -> 
     pytest.importorskip("numba_cuda", reason=REASON)
     text, problem = machine_code(PROBLEMS[name], tmp_path), PROBLEMS[name]
     assert isa.in_sass(text) == isa.declared(problem)
+    assert isa.waits_in_sass(text, problem) == []
     assert not isa.NVIDIA_LOCAL.search(text)
     streaming = {".EF" in suffixes for _, suffixes in isa.NVIDIA.findall(text)}
     assert streaming == {problem.access.hint == "streaming"}

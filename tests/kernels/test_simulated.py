@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from commbench.kernels._traffic import AMD, NVIDIA, Memory, traffic
-from tests.kernels.simulated import TOTAL
+from tests.kernels.simulated import TOTAL, Bits, Log
 from tests.kernels.simulated_backend import CHOSEN
 from tests.kernels.walks import problems
 
@@ -41,10 +43,18 @@ def test_every_answer_is_right_and_guards_are_untouched(simulated: dict[str, Any
     assert {name: row["wrong"] for name, row in simulated.items()} == dict.fromkeys(PROBLEMS, 0)
 
 
-def test_wide_accesses_are_aligned_and_answers_are_compared(simulated: dict[str, Any]) -> None:
-    """The process asserts alignment itself: that is worth something only where vectors were moved."""
-    vectors = {problem.access.vector for problem in PROBLEMS.values()}
-    assert vectors >= {1, 2, 4, 8} and len(simulated) == len(PROBLEMS)
+def test_an_access_that_is_not_aligned_ends_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all of those above were: the log stands for the GPU, which would end the kernel."""
+    monkeypatch.setattr(threading.current_thread(), "threadIdx", SimpleNamespace(x=0), raising=False)
+    monkeypatch.setattr(threading.current_thread(), "blockIdx", SimpleNamespace(x=0), raising=False)
+    log, bits = Log(), Bits(np.zeros(64, np.uint16), "a", 4096)
+
+    def load(i: int, n: int) -> None:
+        log.access(bits, i, n, "read")
+
+    load(8, 8)
+    with pytest.raises(AssertionError, match="an access of 16 bytes at 4104"):
+        load(4, 8)
 
 
 def test_the_back_end_carries_memory_there_and_back_and_launches_what_it_prepared() -> None:

@@ -21,6 +21,8 @@ from commbench.model.placement import fill
 from commbench.results.journal import read_manifest, read_records
 from commbench.topology.reading import read as read_topology
 from commbench.topology.shipped import find
+from tests.mpi.launch import MPIRUN, library
+from tests.mpi.launch import run as launch
 from tests.numpy_collectives import COLLECTIVES
 from tests.results.test_launches import write_set
 
@@ -218,3 +220,12 @@ def test_results_are_fitted_first(tmp_path: Path) -> None:
     assert "not determined by these records" in text
     assert "cells are extrapolated: " in text
     assert read_manifest(tmp_path / "run")["library"]["fit"]["ranks"] == [2, 2]
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not library(), reason=f"no mpirun beside this interpreter ({MPIRUN})")
+def test_more_than_one_process_is_refused_once(tmp_path: Path) -> None:
+    done = launch([str(MPIRUN), "-n", "2", sys.executable, "-m", "commbench.allreduce", *H100], cwd=tmp_path)
+    assert done.code == 2
+    (complaint,) = done.complaints
+    assert complaint.endswith("in one process, and 2 were launched: leave mpirun out, and say --ranks 2")

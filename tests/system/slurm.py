@@ -79,22 +79,24 @@ class Slurm:
     environment: Mapping[str, str]
 
     def run(
-        self, *command: str, timeout: float = 60, cwd: Path | None = None, **environment: str
+        self, *command: str, timeout: float = 60, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command that speaks to this cluster, and wait for its end."""
         return subprocess.run(
             command,
             cwd=cwd or self.folder,
-            env={**self.environment, **environment},
+            env={**self.environment, **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=timeout,
         )
 
-    def out(self, *command: str, timeout: float = 60, cwd: Path | None = None, **environment: str) -> str:
+    def out(
+        self, *command: str, timeout: float = 60, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> str:
         """Return what a command prints; it must end well."""
-        done = self.run(*command, timeout=timeout, cwd=cwd, **environment)
+        done = self.run(*command, timeout=timeout, cwd=cwd, env=env)
         assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
         return done.stdout
 

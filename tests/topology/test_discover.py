@@ -141,6 +141,23 @@ def test_a_driver_that_hangs_leaves_the_gpus_of_the_bus_and_is_said(machine: Mac
     assert said.value == "3 NVIDIA GPUs on the bus, but nvidia-smi: nvidia-smi did not answer within 0.3 s"
 
 
+def test_an_older_driver_that_knows_no_compute_capability_still_lists_its_gpus(machine: Machine) -> None:
+    nvidia(machine)
+    script = (machine.bin / "nvidia-smi").read_text().replace(",compute_cap", "").replace(", 9.0", "")
+    (machine.bin / "nvidia-smi").write_text(script)
+    node = one(discover(machine.system()))
+    assert [(gpu.id, gpu.arch) for gpu in node.devices] == [("gpu0", ""), ("gpu1", ""), ("gpu2", "")]
+
+
+def test_sockets_have_nccls_default_for_the_make_of_the_cpu(machine: Machine) -> None:
+    nvidia(machine)
+    machine.file(
+        "/proc/cpuinfo", "processor : 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\nprocessor : 1\n"
+    )
+    (link,) = (link for link in one(discover(machine.system())).links if link.kind == SOCKET)
+    assert (link.gbps, link.source) == (192.0, "default")
+
+
 def test_a_matrix_that_fails_makes_nvlink_unknown(machine: Machine) -> None:
     nvidia(machine)
     script = (machine.bin / "nvidia-smi").read_text().replace("'topo -m')", "'no')")

@@ -96,7 +96,7 @@ def test_several_hosts_become_several_nodes_of_one_class() -> None:
     gpus = "".join(nodes.nccl_gpu(n, nodes.nvswitch(18)) for n in range(4))
     hosts = [nodes.nccl(gpus, host=f'host_hash="0x{n}"').split("\n", 1)[1].rsplit("</system>", 1)[0] for n in (7, 9)]
     found, node = read(f'<system version="1">\n{"".join(hosts)}</system>')
-    assert [block.nodes for block in found.cluster.blocks] == [("node0", "node1")]
+    assert [(block.nodes, block.domain) for block in found.cluster.blocks] == [(("node0", "node1"), "nvlink")]
     assert (len(found.cluster.classes), len(node.devices)) == (1, 4)
     assert "several-hosts" in rules(found)
 

@@ -81,3 +81,15 @@ def test_two_matrices_in_one_file_are_refused() -> None:
     one = nodes.smi([["X", "PIX"], ["PIX", "X"]], ["GPU0", "GPU1"])
     with pytest.raises(TopologyError, match="GPU0 has a second row"):
         read_text(one + one, "topo.txt")
+
+
+def test_a_digit_that_is_no_number_is_no_numa_node() -> None:
+    cells = [["X", "PIX"], ["PIX", "X"]]
+    _, node = read(nodes.smi(cells, ["GPU0", "GPU1"], affinity=["0-3\t²", "0-3\t0"]))
+    assert [device.numa for device in node.devices] == [None, 0]
+
+
+def test_no_nvlinks_are_no_link() -> None:
+    found, node = read(nodes.smi([["X", "NV0"], ["NV0", "X"]], ["GPU0", "GPU1"]))
+    assert not any(link.kind == NVLINK for link in node.links)
+    assert [one.rule for one in found.findings] == ["unknown-word"]

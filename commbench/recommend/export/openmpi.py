@@ -1,8 +1,8 @@
 """Open MPI: the order of ranks in a file, and the command that gives it to mpirun.
 
-Where the plan names cores it is a rank file, which binds to them; else a host for each rank, taken in turn (`seq`), with
-no binding: a rank file always binds. Options moved from 4 to 5: --rankfile is --map-by rankfile:file= (openpmix/prrte
-#1396). 4 does not take a plain host file as an order (open-mpi/ompi#13199).
+Where the plan names cores it is a rank file, which binds to them; else a host for each rank, taken in turn (`seq`) and
+bound to nothing, since a rank file always binds. The option moved from --rankfile (4) to --map-by rankfile:file= (5;
+openpmix/prrte#1396). 4 does not take a plain host file as an order (open-mpi/ompi#13199).
 """
 
 from __future__ import annotations

@@ -31,10 +31,11 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     checked(plan)
     deny(plan, settings)
     made = {JOB: "\n".join(_job(plan, settings)) + "\n"}
+    if not settings.nodelist:
+        return made
     if wrapped(settings):
         return made | wrappers.ranks(plan, settings)
-    if settings.nodelist:
-        made[HOSTFILE] = hostfile(plan)
+    made[HOSTFILE] = hostfile(plan)
     return made | (wrappers.device(plan) if on_gpus(plan) and not _gpu_map(plan) else {})
 
 

@@ -28,7 +28,9 @@ def lines(text: str, source: str, known: Collection[str]) -> Iterator[Line]:
     """Yield the lines that say something; raise TopologyError for a key that is not in `known` (all lower case)."""
     begin, held = 0, ""
     for number, raw in enumerate(text.split("\n"), start=1):
-        line = _COMMENT.sub("", raw).rstrip()
+        line = (_COMMENT.sub("", raw) if "#" in raw else raw).rstrip()
+        if not line and not held:
+            continue
         begin = begin or number
         if line.endswith("\\"):
             held += line[:-1] + " "

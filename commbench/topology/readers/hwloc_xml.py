@@ -26,6 +26,7 @@ from commbench.topology.node import (
     Nic,
 )
 from commbench.topology.pci import Slot, hang
+from commbench.topology.rates import socket_gbps
 from commbench.topology.readers._xml import Element, parse
 from commbench.topology.reading import Reading, TopologyError
 
@@ -92,13 +93,18 @@ class _Machine:
             self.draft.cores(_nodes(core) for core in cores)
         if not self.draft.devices:
             raise TopologyError(self.source, root.line, "there is neither a GPU nor a core in this XML")
-        self.draft.join_cpus()
+        self.draft.join_cpus(_sockets(objects) if gpus else None)
         self._distances(root)
         self._say_of_gpus(by_driver)
         for bus, times in self.seen.items():
             if times > 1:
-                self._say("repeated-address", DOUBT, [], f"{times} PCI devices have the address {bus}",
-                          "they are told apart by where they stand")  # fmt: skip
+                self._say(
+                    "repeated-address",
+                    DOUBT,
+                    [],
+                    f"{times} PCI devices have the address {bus}",
+                    "they are told apart by where they stand",
+                )
         told = [info for info in root.walk() if info.tag == "info" and info.get("name") == "HostName"]
         host = told[0].get("value") if told and re.fullmatch(r"[\w.-]{1,255}", told[0].get("value")) else "node"
         return Reading((one_node(self.draft.build("node"), host),), tuple(self.findings))
@@ -183,25 +189,50 @@ class _Machine:
         if self.silent:
             lines = [pci.line for pci in self.silent]
             shown = ", ".join(pci.get("pci_busid") for pci in self.silent[:4])
-            self._say("no-driver-device", DOUBT, lines, f"GPUs that no driver has a device for: {shown}",
-                      "they are left out: no rank can use them")  # fmt: skip
+            self._say(
+                "no-driver-device",
+                DOUBT,
+                lines,
+                f"GPUs that no driver has a device for: {shown}",
+                "they are left out: no rank can use them",
+            )
         gpus = [device for device in self.draft.devices if device.vendor != "cpu"]
         if gpus and not by_driver:
-            self._say("by-class", DOUBT, [], "GPUs are told by their PCI class: lstopo knew neither CUDA nor ROCm",
-                      "an hwloc built with them numbers the GPUs and knows NVLink")  # fmt: skip
+            self._say(
+                "by-class",
+                DOUBT,
+                [],
+                "GPUs are told by their PCI class: lstopo knew neither CUDA nor ROCm",
+                "an hwloc built with them numbers the GPUs and knows NVLink",
+            )
         lost = [pci for pci in self.switches if _class(pci)[1] != "10de"]
         if lost:
             shown = ", ".join(pci.get("pci_busid") for pci in lost[:4])
             value = f"{len(lost)} of {len(self.switches)} NVSwitches does not say what it is: {shown}"
-            self._say("silent-nvswitch", DOUBT, [pci.line for pci in lost], value,
-                      "see the kernel's log: it may have fallen off the bus")  # fmt: skip
+            self._say(
+                "silent-nvswitch",
+                DOUBT,
+                [pci.line for pci in lost],
+                value,
+                "see the kernel's log: it may have fallen off the bus",
+            )
         opencl = [device.id for device in gpus if device.id.startswith("opencl")]
         if opencl:
-            self._say("opencl-only", DOUBT, [], f"seen through OpenCL only: {', '.join(opencl)}",
-                      "NCCL and RCCL need CUDA or ROCm there")  # fmt: skip
+            self._say(
+                "opencl-only",
+                DOUBT,
+                [],
+                f"seen through OpenCL only: {', '.join(opencl)}",
+                "NCCL and RCCL need CUDA or ROCm there",
+            )
         if len(gpus) > 1 and not any(link.kind in (NVLINK, XGMI) for link in self.draft.links):
-            self._say("nvlink-unknown", NOTE, [], "NVLink and xGMI not described: unknown, not absent",
-                      "hwloc tells them if it is built with NVML or ROCm SMI")  # fmt: skip
+            self._say(
+                "nvlink-unknown",
+                NOTE,
+                [],
+                "NVLink and xGMI not described: unknown, not absent",
+                "hwloc tells them if it is built with NVML or ROCm SMI",
+            )
 
     def _distances(self, root: Element) -> None:
         """Add NVLink and xGMI: matrices of bandwidths between OS devices and NVSwitches."""
@@ -213,8 +244,13 @@ class _Machine:
             prefix = "" if matrix.tag == "distances2hetero" else f"{matrix.get('type')}:"
             values = " ".join(one.text for one in matrix.named("u64values")).split()
             if len(values) != len(names) ** 2 or not all(value.isdecimal() and len(value) < 10 for value in values):
-                self._say("bad-matrix", DOUBT, [matrix.line], f"{matrix.get('name')} has {len(values)} values "
-                          f"for {len(names)} ends", "it is left out: write the XML anew")  # fmt: skip
+                self._say(
+                    "bad-matrix",
+                    DOUBT,
+                    [matrix.line],
+                    f"{matrix.get('name')} has {len(values)} values for {len(names)} ends",
+                    "it is left out: write the XML anew",
+                )
                 continue
             ends = [self.ends.get(f"{prefix}{name}", "") for name in names]
             self._links(kind, ends, [int(value) for value in values])
@@ -243,6 +279,16 @@ def _objects(root: Element) -> list[tuple[Element, Element | None]]:
         found.append((element, parent))
         stack += [(child, element) for child in reversed(element.named("object"))]
     return found
+
+
+def _sockets(objects: list[tuple[Element, Element | None]]) -> float | None:
+    """Return the default between CPUs of this make."""
+    for element, _ in objects:
+        facts = {info.get("name"): info for info in element.named("info")}
+        if "CPUVendor" in facts and {"CPUFamilyNumber", "CPUModelNumber"} <= facts.keys():
+            family, model = facts["CPUFamilyNumber"].number("value"), facts["CPUModelNumber"].number("value")
+            return socket_gbps("x86_64", facts["CPUVendor"].get("value"), family, model)
+    return None
 
 
 def _is_pci(element: Element) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from commbench.results.findings import DOUBT, NOTE, Finding, finding
 from commbench.topology.draft import Draft, TooManyParts, bus_address, one_node
@@ -41,8 +41,7 @@ _SHARP = 90  # NVSwitches of Hopper and later add up what GPUs send (NVLink SHAR
 
 def recognise(text: str) -> float:
     """Return how surely `text` has this format: 0 to 1."""
-    found = re.search(r"<(system|graphs)\b[^<>]*\bversion=", text)
-    return 1.0 if found and not text[: found.start()].replace("<!--", "").count("<topology") else 0.0
+    return 1.0 if re.search(r"<(system|graphs)\b[^<>]*\bversion=", text) else 0.0
 
 
 def read(text: str, source: str) -> Reading:
@@ -69,16 +68,12 @@ def read(text: str, source: str) -> Reading:
         return readings[0]
     from commbench.topology.merge import merge
 
-    together = merge(readings)
-    told = finding(
-        "several-hosts",
-        NOTE,
-        source,
-        [root.line],
-        f"{len(readings)} hosts are in this file",
-        "their GPUs share an NVLink domain: name it as `domain` of the nodes' block",
-    )
-    return Reading(together.clusters, (*together.findings, told))
+    # NCCL puts hosts together where NVLink joins them.
+    (cluster,) = merge(readings).clusters
+    cluster = replace(cluster, blocks=tuple(replace(block, domain="nvlink") for block in cluster.blocks))
+    value = f"{len(readings)} hosts are in this file"
+    told = finding("several-hosts", NOTE, source, [root.line], value, "they are taken for one NVLink domain")
+    return Reading((cluster,), (*(one for reading in readings for one in reading.findings), told))
 
 
 @dataclass
@@ -105,15 +100,25 @@ class _Host:
         self._fabric()
         self._pcilinks()
         rates = {socket_gbps(cpu.get("arch"), cpu.get("vendor"), *_model(cpu)) for cpu in cpus}
-        self.draft.join_cpus(rates.pop() if len(rates) == 1 else None, DEFAULT)
+        self.draft.join_cpus(rates.pop() if len(rates) == 1 else None)
         if not self.draft.devices:
             raise TopologyError(self.source, self.root.line, "there is no GPU in this topology")
         if not self.named:
             lines = [self.root.line]
-            self._say("no-gpu-tags", DOUBT, lines, "GPUs are told by their PCI class, and numbered as they stand",
-                      "a file that NCCL_TOPO_DUMP_FILE wrote on the machine has numbers and NVLink")  # fmt: skip
-            self._say("nvlink-unknown", DOUBT, lines, "NVLink not described: unknown, not absent",
-                      "give the file of NCCL_TOPO_DUMP_FILE, or say `fabric` in the cluster's own YAML")  # fmt: skip
+            self._say(
+                "no-gpu-tags",
+                DOUBT,
+                lines,
+                "GPUs are told by their PCI class, and numbered as they stand",
+                "a file that NCCL_TOPO_DUMP_FILE wrote on the machine has numbers and NVLink",
+            )
+            self._say(
+                "nvlink-unknown",
+                DOUBT,
+                lines,
+                "NVLink not described: unknown, not absent",
+                "give the file of NCCL_TOPO_DUMP_FILE, or say `fabric` in the cluster's own YAML",
+            )
         return Reading((one_node(self.draft.build(name), name),), tuple(self.findings))
 
     def _say(self, rule: str, level: str, lines: list[int], value: str, remedy: str) -> None:
@@ -194,8 +199,9 @@ class _Host:
             speed = net.number("speed", -1)
             if speed <= 0:
                 value = f"{net.get('name')}: speed {net.get('speed') or 'missing'}"
-                self._say("no-net-speed", DOUBT, [net.line], value,
-                          "NCCL takes 10 Gb/s for such a NIC; it is unknown here")  # fmt: skip
+                self._say(
+                    "no-net-speed", DOUBT, [net.line], value, "NCCL takes 10 Gb/s for such a NIC; it is unknown here"
+                )
             try:
                 latency = float(net.get("latency", "0"))
             except ValueError:
@@ -215,8 +221,13 @@ class _Host:
 
     def _width(self, pci: Element, lanes: int, what: str) -> None:
         if lanes == 1:
-            self._say("x1-slot", DOUBT, [pci.line], f"{what} is on one lane of PCIe ({pci.get('link_speed')})",
-                      "see that the card sits in a slot of its width, and reseat it")  # fmt: skip
+            self._say(
+                "x1-slot",
+                DOUBT,
+                [pci.line],
+                f"{what} is on one lane of PCIe ({pci.get('link_speed')})",
+                "see that the card sits in a slot of its width, and reseat it",
+            )
 
     def _fabric(self) -> None:
         """Add NVLink, xGMI and C2C: a link between two GPUs stands in the file at both of them."""
@@ -248,15 +259,30 @@ class _Host:
         if unlike:
             lines = [line for key in unlike for _, line in between[key]]
             pairs = ", ".join(f"{a}-{b}" for _, a, b in unlike[:4])
-            self._say("one-sided-link", DOUBT, lines, f"the two ends of {pairs} do not say the same of their link",
-                      "the smaller number is taken; dump the topology anew")  # fmt: skip
+            self._say(
+                "one-sided-link",
+                DOUBT,
+                lines,
+                f"the two ends of {pairs} do not say the same of their link",
+                "the smaller number is taken; dump the topology anew",
+            )
         if outside:
-            self._say("unknown-target", DOUBT, outside, f"{len(outside)} links lead to what is not in the file",
-                      "they are left out: dump the topology with all GPUs of the node in the job")  # fmt: skip
+            self._say(
+                "unknown-target",
+                DOUBT,
+                outside,
+                f"{len(outside)} links lead to what is not in the file",
+                "they are left out: dump the topology with all GPUs of the node in the job",
+            )
         if rates := Counter(link.kind for link in self.draft.links if link.source == DEFAULT and link.kind != PCIE):
             what = " and ".join(sorted(rates))
-            self._say("default-rates", NOTE, [], f"the file has the number of {what} links, not their rates",
-                      "the library's defaults are taken; measure with python -m commbench.pairs")  # fmt: skip
+            self._say(
+                "default-rates",
+                NOTE,
+                [],
+                f"the file has the number of {what} links, not their rates",
+                "the library's defaults are taken; measure with python -m commbench.pairs",
+            )
 
     def _pcilinks(self) -> None:
         done: set[frozenset[str]] = set()

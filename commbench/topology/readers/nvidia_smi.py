@@ -23,8 +23,8 @@ MOST_NVLINKS = 18  # of one GPU: Hopper and Blackwell
 MOST_ENDS = 256
 _ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 _HEAD = re.compile(r"^\s*GPU\d+\s.*Affinity|^\s*GPU\d+(\s+(GPU|NIC|mlx)\w+)*\s*$")
-_ROW = re.compile(r"^\s*GPU\d+\s+(X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b", re.MULTILINE)
-_LEGEND = re.compile(r"^\s*(NIC\d+):\s+(\S+)\s*$", re.MULTILINE)
+_ROW = re.compile(r"^[ \t]*GPU\d+[ \t]+(X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b", re.MULTILINE)
+_LEGEND = re.compile(r"^[ \t]*(NIC\d+):[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _TOKENS = ("X", *LEVELS, "SYS")
 
 
@@ -84,7 +84,7 @@ def _matrix(text: str, source: str) -> _Matrix:
         if len(row) < len(matrix.columns):
             matrix.short.append(number)
         for column, cell in zip(matrix.columns, row, strict=False):
-            if cell in _TOKENS or re.fullmatch(r"NV\d{1,3}", cell):
+            if cell in _TOKENS or re.fullmatch(r"NV[1-9]\d{0,2}", cell):
                 matrix.cells[first, column] = cell
             elif number not in matrix.strange:
                 matrix.strange.append(number)
@@ -111,14 +111,38 @@ def _missing(matrix: _Matrix, source: str) -> list[Finding]:
     gpus = [name for name in matrix.columns if name.startswith("GPU")]
     rows = [name for name in matrix.rows if name.startswith("GPU")]
     if len(rows) < len(gpus):
-        found.append(finding("incomplete", DOUBT, source, [matrix.head], f"{len(rows)} rows for {len(gpus)} GPUs",
-                             "the rest is known from their columns only: give the whole output"))  # fmt: skip
+        found.append(
+            finding(
+                "incomplete",
+                DOUBT,
+                source,
+                [matrix.head],
+                f"{len(rows)} rows for {len(gpus)} GPUs",
+                "the rest is known from their columns only: give the whole output",
+            )
+        )
     if matrix.short:
-        found.append(finding("short-rows", DOUBT, source, matrix.short, "rows have fewer cells than the head names",
-                             "what is missing is unknown: give the whole output"))  # fmt: skip
+        found.append(
+            finding(
+                "short-rows",
+                DOUBT,
+                source,
+                matrix.short,
+                "rows have fewer cells than the head names",
+                "what is missing is unknown: give the whole output",
+            )
+        )
     if matrix.strange:
-        found.append(finding("unknown-word", DOUBT, source, matrix.strange, "words that are not in the legend",
-                             "they are taken as unknown"))  # fmt: skip
+        found.append(
+            finding(
+                "unknown-word",
+                DOUBT,
+                source,
+                matrix.strange,
+                "words that are not in the legend",
+                "they are taken as unknown",
+            )
+        )
     return found
 
 
@@ -142,8 +166,16 @@ def _nvlinks(matrix: _Matrix, names: Mapping[str, str], draft: Draft, source: st
     links = {pair: int(cell[2:]) for pair, cell in pairs.items() if cell.startswith("NV")}
     findings = []
     if unlike:
-        findings.append(finding("unsymmetric", DOUBT, source, [matrix.head], f"{', '.join(unlike[:6])} differ by way",
-                                "the first is taken: run nvidia-smi topo -m anew"))  # fmt: skip
+        findings.append(
+            finding(
+                "unsymmetric",
+                DOUBT,
+                source,
+                [matrix.head],
+                f"{', '.join(unlike[:6])} differ by way",
+                "the first is taken: run nvidia-smi topo -m anew",
+            )
+        )
     if not links:
         return findings
     each = nvlink_gbps("")
@@ -159,8 +191,16 @@ def _nvlinks(matrix: _Matrix, names: Mapping[str, str], draft: Draft, source: st
     else:
         for (a, b), count in links.items():
             draft.link(names[a], names[b], NVLINK, count * each, count=count, source=DEFAULT)
-    findings.append(finding("default-rates", NOTE, source, [], "the matrix has the number of NVLinks, not their rate",
-                            f"{each:g} Gb/s a link is taken, as NCCL does for a GPU it does not know"))  # fmt: skip
+    findings.append(
+        finding(
+            "default-rates",
+            NOTE,
+            source,
+            [],
+            "the matrix has the number of NVLinks, not their rate",
+            f"{each:g} Gb/s a link is taken, as NCCL does for a GPU it does not know",
+        )
+    )
     return findings
 
 

@@ -67,8 +67,16 @@ def read(text: str, source: str) -> Reading:
     except TooManyParts as many:
         raise TopologyError(source, None, str(many)) from None
     if against:
-        findings.append(finding("contradiction", DOUBT, source, [], f"{', '.join(against[:6])}, but on one NUMA node",
-                                "the NUMA nodes are believed"))  # fmt: skip
+        findings.append(
+            finding(
+                "contradiction",
+                DOUBT,
+                source,
+                [],
+                f"{', '.join(against[:6])}, but on one NUMA node",
+                "the NUMA nodes are believed",
+            )
+        )
     return Reading((one_node(draft.build("node")),), tuple(findings))
 
 
@@ -118,14 +126,38 @@ def _missing(tables: _Tables, source: str) -> list[Finding]:
         ("hops", "every pair on xGMI is taken to have a link of its own"),
     ):
         if section not in tables.cells:
-            found.append(finding("missing-section", DOUBT if section == "link type" else NOTE, source, [],
-                                 f"there is no section {section.capitalize()} between two GPUs", without))  # fmt: skip
+            found.append(
+                finding(
+                    "missing-section",
+                    DOUBT if section == "link type" else NOTE,
+                    source,
+                    [],
+                    f"there is no section {section.capitalize()} between two GPUs",
+                    without,
+                )
+            )
     if not tables.numa:
-        found.append(finding("missing-section", NOTE, source, [], "there is no NUMA node of any GPU",
-                             "what is near to what is told by hops alone"))  # fmt: skip
+        found.append(
+            finding(
+                "missing-section",
+                NOTE,
+                source,
+                [],
+                "there is no NUMA node of any GPU",
+                "what is near to what is told by hops alone",
+            )
+        )
     short = [section for section, rows in tables.rows.items() if len(rows) < len(tables.gpus)]
     if short or tables.short:
         lines = tables.short or [tables.lines[section] for section in short]
-        found.append(finding("incomplete", DOUBT, source, lines, "rows or cells of a matrix are missing",
-                             "what is missing is unknown: give the whole output"))  # fmt: skip
+        found.append(
+            finding(
+                "incomplete",
+                DOUBT,
+                source,
+                lines,
+                "rows or cells of a matrix are missing",
+                "what is missing is unknown: give the whole output",
+            )
+        )
     return found

@@ -119,7 +119,7 @@ class _Writer:
     def short(self, it: Shape) -> dict[str, Any]:
         fabric: Any = None
         if it.fabric != NONE:
-            fabric = {"kind": it.fabric, **(self.figures(it.fabric_link) or self.unsaid())}
+            fabric = {"kind": it.fabric, **self.said(it.fabric_link)}
             fabric |= {"sharp": True} if it.reduces else {}
         socket = self.figures(it.socket)
         said = {
@@ -127,7 +127,7 @@ class _Writer:
             "vendor": it.vendor,
             "arch": it.arch,
             "fabric": fabric,
-            "pcie": None if it.pcie is None else self.figures(it.pcie) or self.unsaid(),
+            "pcie": None if it.pcie is None else self.said(it.pcie),
             "sockets": it.sockets if socket is None else {"count": it.sockets, **socket},
             "bridges": it.bridges,
             "nics": it.nics,
@@ -138,8 +138,11 @@ class _Writer:
         }
         return _without(said, vendor="", arch="", sockets=1, bridges=0, nics=0, rails=1, pxn=False, links=[])
 
-    def unsaid(self) -> dict[str, Any]:
-        """Return what says that nothing is known, and that by nobody but who wrote the file."""
+    def said(self, it: Figures) -> dict[str, Any]:
+        """Return figures where their place has to be named, whatever is known."""
+        found = self.figures(it)
+        if found is not None:
+            return found
         return {} if self.origin == DECLARED else {"source": DECLARED}
 
     def long(self, it: NodeClass) -> dict[str, Any]:
@@ -212,12 +215,19 @@ def _names(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     place = 0
     while place < len(names):
-        if hosts.expand(names[place]) != [names[place]]:
+        if not _plain(names[place]):
             raise UsageError(f"a name in YAML has no comma, bracket or blank, and {names[place][:60]!r} one: rename it")
         end, text = _range(names, place)
         found.append(text)
         place = end
     return found
+
+
+def _plain(name: str) -> bool:
+    try:
+        return hosts.expand(name) == [name]
+    except UsageError:
+        return False
 
 
 def _range(names: Sequence[str], begin: int) -> tuple[int, str]:
