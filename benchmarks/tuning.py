@@ -14,7 +14,8 @@ all-reduces are timed as the library carries them out by itself:
 
 `exported` may nowhere be slower than `default` beyond chance (the test of commbench.compare), and `recovered` is to win
 at least 90 % of what `best` wins over `bad`, as logarithms. What ran is told by the bits of a sum of numbers whose sum
-depends on the order of adding, held against each algorithm that is forced, and in MPICH by reading the variable back.
+depends on the order of adding, held against each algorithm that is forced (several may add in one order: "1 of 3"), and in MPICH by
+reading the variable back.
 """
 
 from __future__ import annotations
@@ -294,7 +295,7 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
         wins = math.log(own[BAD][size] / own[RECOVERED][size]), math.log(own[BAD][size] / own[BEST][size])
         row.append(f"{100 * wins[0] / wins[1]:.0f}" if wins[1] > 0 else "-")
         for state in (EXPORTED, RECOVERED):
-            row.append(f"{_asked(found, state, size)}: {_ran(found, state, size)}" if state in times else "-")
+            row.append(_in_short(found, state, size) if state in times else "-")
         rows.append(row)
     header = [
         "size",
@@ -352,15 +353,22 @@ def _asked(found: Mapping[str, Any], state: str, size: int) -> str:
     return found["worst"] if state == RECOVERED else AUTO
 
 
-def _ran(found: Mapping[str, Any], state: str, size: int) -> str:
-    """Return the algorithms that have the fingerprint which a state had in all launches, AUTO last."""
+def _ran(found: Mapping[str, Any], state: str, size: int) -> set[str]:
+    """Return the algorithms that have the fingerprint which a state had in all launches."""
     seen = {one["fingerprints"][str(size)][AUTO] for one in found["states"][state]}
-    names = [name for name, own in found["forced"][str(size)].items() if {own} == seen]
-    return " or ".join(sorted(names, key=lambda name: name == AUTO)) or "?"
+    return {name for name, own in found["forced"][str(size)].items() if {own} == seen}
+
+
+def _in_short(found: Mapping[str, Any], state: str, size: int) -> str:
+    """Return what was asked for, and how many algorithms add in the order that was seen."""
+    asked, ran = _asked(found, state, size), _ran(found, state, size)
+    if asked in ran:
+        return f"{asked} (1 of {len(ran)})" if len(ran) > 1 else asked
+    return f"{asked} asked for, {' or '.join(sorted(ran)) or 'something else'} ran"
 
 
 def _as_asked(found: Mapping[str, Any], state: str, size: int) -> bool:
-    return _asked(found, state, size) in _ran(found, state, size).split(" or ")
+    return _asked(found, state, size) in _ran(found, state, size)
 
 
 def _listed(names: Iterable[str]) -> str:
