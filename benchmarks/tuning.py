@@ -14,8 +14,8 @@ all-reduces are timed as the library carries them out by itself:
 
 `exported` may nowhere be slower than `default` beyond chance (the test of commbench.compare), and `recovered` is to win
 at least 90 % of what `best` wins over `bad`, as logarithms. What ran is told by the bits of a sum of numbers whose sum
-depends on the order of adding, held against each algorithm that is forced (several may add in one order: "1 of 3"), and in MPICH by
-reading the variable back.
+depends on the order of adding, held against each algorithm that is forced (several may add in one order: "1 of 3"), and
+in MPICH by reading the variable back.
 """
 
 from __future__ import annotations
