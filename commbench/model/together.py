@@ -42,7 +42,7 @@ def together(
     """
     step_us = placement.cluster.step_us
     channels = schedules(collective, algorithm, placement, members, library)
-    return costs.of(channels, routes or Routes(placement), (step_us or 0.0) * 1e-6)
+    return costs.of(channels, routes or Routes(placement, library), (step_us or 0.0) * 1e-6)
 
 
 def schedules(collective: str, algorithm: str, placement: Placement, members: Ints, library: Library) -> list[Schedule]:

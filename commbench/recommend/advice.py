@@ -206,7 +206,7 @@ def _inside_nodes(judge: Judge, placed: Placement, score: Score) -> Any:
 def _random(judge: Judge, seats: Placement) -> float:
     """Return the mean time of orders in which the nodes come in any order."""
     _, at = np.unique(seats.node, return_inverse=True)
-    routes = Routes(seats)
+    routes = Routes(seats, judge.library)
     times = []
     for seed in _SEEDS if seats.n <= _MANY else _SEEDS[:1]:
         number = np.random.default_rng(seed).permutation(int(at.max()) + 1)
@@ -220,7 +220,7 @@ def _limits(score: Score, placed: Placement, judge: Judge) -> list[str]:
     found = [f"{what}: {100 * part / total:.0f} %" for what, part in score.limits()[:_LIMITS] if part >= 0.02 * total]
     if placed.n <= _MANY and score.parts:
         part = max(score.parts, key=lambda one: one.seconds)
-        routes = Routes(placed)
+        routes = Routes(placed, judge.library)
         load = np.zeros(routes.links)
         channels = judge.schedules(part.flow, part.algorithm, placed)
         for schedule in channels:

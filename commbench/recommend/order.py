@@ -70,7 +70,7 @@ def search(
     `exact`: try every order where there are few.
     """
     end = time.monotonic() + seconds
-    n, routes = seats.n, Routes(seats)
+    n, routes = seats.n, Routes(seats, judge.library)
     if exact and factorial(min(n, 20)) <= ALL_TRIED:
         return _every(judge, seats, routes)
     best = Found(np.arange(n), judge.score(seats, routes=routes), "depth-first")

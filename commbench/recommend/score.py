@@ -96,7 +96,7 @@ class Judge:
         `algorithms` of axes, where they are to be taken and no others tried; `routes` of the seats, which are the same
         for all orders on them.
         """
-        routes = routes or Routes(seats)
+        routes = routes or Routes(seats, self.library)
         parts = []
         for flow in self.traffic.flows:
             names = (algorithms[flow.axis],) if algorithms else self.candidates(flow)

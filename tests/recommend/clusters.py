@@ -118,7 +118,7 @@ def case(number: int, ranks: tuple[int, ...] = (4, 5, 6)) -> Case:
 def least(some: Case) -> float:
     """The time of the best order, by trying all."""
     alike: set[object] = set()
-    best, routes = float("inf"), Routes(some.seats)
+    best, routes = float("inf"), Routes(some.seats, some.judge.library)
     for order in itertools.permutations(range(some.seats.n)):
         seat = np.array(order)
         key = _alike(some, some.seats.node[seat].tolist())

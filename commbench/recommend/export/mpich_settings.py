@@ -23,17 +23,27 @@ FUNCTIONS = {
     "reducescatter": "REDUCE_SCATTER_BLOCK",
 }
 # MPICH's words for commbench's names, where they differ.
+_BRUCK = {"bruck": "brucks", "k_bruck": "k_brucks", "nonblocking": "nb"}
 ALGORITHMS: Mapping[str, Mapping[str, str]] = {
-    "allgather": {"bruck": "brucks", **dict.fromkeys(("recursive_doubling", "ring"), "")},
-    "allreduce": {"rabenseifner": "reduce_scatter_allgather", **dict.fromkeys(("recursive_doubling", "ring"), "")},
-    "alltoall": {"bruck": "brucks", **dict.fromkeys(("pairwise", "scattered"), "")},
+    "allgather": _BRUCK | dict.fromkeys(("recursive_doubling", "ring", "recexch_doubling", "recexch_halving"), ""),
+    "allreduce": {
+        "rabenseifner": "reduce_scatter_allgather",
+        "k_rabenseifner": "k_reduce_scatter_allgather",
+        "nonblocking": "nb",
+        **dict.fromkeys(("smp", "recursive_doubling", "recursive_multiplying", "tree", "recexch", "ring"), ""),
+    },
+    "alltoall": _BRUCK | dict.fromkeys(("pairwise", "pairwise_sendrecv_replace", "scattered"), ""),
     "broadcast": {
         "scatter_allgather": "scatter_recursive_doubling_allgather",
         "scatter_allgather_ring": "scatter_ring_allgather",
-        "binomial": "",
+        "nonblocking": "nb",
+        **dict.fromkeys(("binomial", "smp", "pipelined_tree", "tree"), ""),
     },
-    "reduce": {"rabenseifner": "reduce_scatter_gather", "binomial": ""},
-    "reducescatter": dict.fromkeys(("recursive_doubling", "recursive_halving", "pairwise", "noncommutative"), ""),
+    "reduce": {"rabenseifner": "reduce_scatter_gather", "nonblocking": "nb", "binomial": "", "smp": ""},
+    "reducescatter": {
+        "nonblocking": "nb",
+        **dict.fromkeys(("recursive_doubling", "recursive_halving", "pairwise", "noncommutative"), ""),
+    },
 }
 
 
