@@ -20,8 +20,12 @@ from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
     from commbench.recommend.advice import Advice, Wish
+    from commbench.recommend.batch import Split
+    from commbench.recommend.plan import Choice, Plan
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import Traffic
+    from commbench.results.reading import Reading
+    from commbench.results.record import Record
     from commbench.system import System
     from commbench.topology.cluster import Cluster
 
@@ -55,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--allocation", action="store_true", help="order the nodes of this job of Slurm's; the default "
                                                                  "in one without --topology and --free")  # fmt: skip
     where.add_argument("--current", metavar="FILE", help="the order in use: a host file, or a placement.json")
-    where.add_argument("--results", metavar="PATH", help="measured runs of this cluster: figures are fitted to them")
+    where.add_argument("--results", metavar="PATH", help="measured runs of this cluster: figures are fitted to "
+                                                         "them, and algorithms chosen")  # fmt: skip
     where.add_argument(
         "--other-cluster", action="store_true", help="the results may be of other nodes: go on without them"
     )
@@ -76,11 +81,17 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--traffic", metavar="FILE", help="or a matrix of bytes from rank to rank, .npy or text")
     what.add_argument("--algo", metavar="A=X,...", help="tp=nvls,dp=ring (default: the fastest of the library)")
     what.add_argument("--library", metavar="L", help="nccl, rccl or mpi (default: that of the devices' vendor)")
+    batch = it.add_argument_group("the batch, where devices are unlike")
+    batch.add_argument("--batch", metavar="N", help="samples of a step, to be split by throughput")
+    batch.add_argument("--throughput", metavar="FILE", help="CSV: rank,samples_per_second,most_samples of each "
+                                                            "data-parallel rank")  # fmt: skip
+    batch.add_argument("--micro-batch-size", metavar="N", default="1", help="samples that go together (default 1)")
     how = it.add_argument_group("the answer")
     how.add_argument("--time", metavar="S", help="seconds to search for an order (default 5, in a job 2)")
     how.add_argument("--cores", metavar="N", help="of a node: tells ranges of cores near each device")
     how.add_argument("--export", metavar="DIR", help="write placement.json, and a file for each launcher")
     how.add_argument("--slurm-version", metavar="V", help="the Slurm that will read the export")
+    how.add_argument("--picture", metavar="FILE", help="draw nodes by leaf before and after: .png, .svg or .pdf")
     how.add_argument("--json", action="store_true", help="print JSON")
     return it
 
@@ -107,24 +118,36 @@ def _need() -> None:
 
 
 def _carry_out(options: argparse.Namespace) -> None:
+    from commbench.recommend import screen
     from commbench.recommend.advice import advise
     from commbench.system import System
 
     system = System()
     cluster, free, notes, granted = _cluster(options, system)
-    cluster, wish_facts, fitted_notes = _fitted(options, cluster)
+    runs, cluster, results_notes = _results(options, cluster)
+    if cluster.nodes == 1:
+        free = list(cluster.arrays.nodes)  # by the name that the results have for it
+    cluster, wish_facts, fitted_notes = _fitted([run.records for run in runs], cluster)
     traffic = _traffic(options, cluster, free, granted)
+    split = _split(options, traffic)
     wish = _wish(options, cluster, free, traffic, wish_facts, granted)
+    choices, choices_notes = _choices(runs)
     advice = advise(cluster, wish)
-    plan = replace(advice.plan, notes=(*notes, *fitted_notes, *advice.plan.notes))
+    plan = replace(
+        advice.plan,
+        notes=(*notes, *results_notes, *fitted_notes, *choices_notes, *advice.plan.notes),
+        choices=choices,
+        samples=split.samples if split else (),
+        weights=split.weights if split else (),
+    )
     advice = replace(advice, plan=plan)
+    if options.picture:
+        _draw(Path(options.picture), advice, wish)
     done = _export(options, advice, cluster, system) if options.export else None
     if options.json:
-        print(json.dumps(_as_json(advice), indent=1))
+        print(json.dumps(_as_json(advice, split), indent=1))
     else:
-        _print(advice, wish)
-        if done is not None:
-            print("\n".join(done))
+        print("\n".join([*screen.lines(advice, bool(runs), split), *(done or ())]))
 
 
 def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list[str], list[str], bool]:
@@ -169,27 +192,37 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
     return cluster, free or list(cluster.arrays.nodes), notes, granted
 
 
-def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dict[str, Any], list[str]]:
-    """Return the cluster with fitted figures, what of the fit a wish has, and what to say."""
+def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Reading], Cluster, list[str]]:
+    """Return the results of this cluster, the cluster with one machine called as they do, and what to say."""
+    from commbench.results.collect import collect
+    from commbench.topology.hosts import expand
+
     if not options.results:
+        return [], cluster, []
+    runs = collect([options.results])
+    known = set(cluster.arrays.nodes)
+    hosts = {host for run in runs for record in run.records for host in expand(record.hosts or "") if host}
+    other = sorted(hosts - known)
+    if not other:
+        return runs, cluster, []
+    if len(hosts) == 1 and cluster.nodes == 1:  # one machine, whatever either calls it
+        blocks = tuple(replace(block, nodes=(other[0],)) if block.nodes else block for block in cluster.blocks)
+        return runs, replace(cluster, blocks=blocks), [f"{cluster.arrays.nodes[0]} is {other[0]}, as the results say"]
+    text = f"{options.results} is of hosts that {cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
+    if not options.other_cluster:
+        raise UsageError(f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without")
+    return [], cluster, [f"{text}: left out, as --other-cluster asks"]
+
+
+def _fitted(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[Cluster, dict[str, Any], list[str]]:
+    """Return the cluster with fitted figures, what of the fit a wish has, and what to say."""
+    if not runs:
         return cluster, {}, []
     from statistics import median
 
-    from commbench.model.fit import apply, fit, records_of
+    from commbench.model.fit import apply, fit
     from commbench.topology.hosts import expand
 
-    runs = records_of(options.results)
-    known = set(cluster.arrays.nodes)
-    hosts = {host for run in runs for record in run for host in expand(record.hosts or "") if host}
-    alone = len(hosts) == 1 and cluster.nodes == 1  # one machine, whatever either calls it
-    if (other := sorted(hosts - known)) and not alone:
-        name = cluster.name or "the topology"
-        text = f"{options.results} is of hosts that {name} does not have ({', '.join(other[:3])})"
-        if not options.other_cluster:
-            raise UsageError(
-                f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without"
-            )
-        return cluster, {}, [f"{text}: left out, as --other-cluster asks"]
     fitted = fit(runs, cluster)
     facts: dict[str, Any] = {}
     if fitted.hold_outs:
@@ -202,6 +235,22 @@ def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dic
             slow.setdefault(places.get(host, 0), []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     return apply(cluster, fitted), facts, fitted.lines()
+
+
+def _choices(runs: Sequence[Reading]) -> tuple[tuple[Choice, ...], list[str]]:
+    """Return the algorithms that measured launches show to be faster, and what to say where they cannot be compared.
+
+    Logs of others do not count, as nobody knows which of them are equal launches, nor does what was simulated.
+    """
+    from commbench.errors import ResultsError
+    from commbench.recommend.algorithm import for_library
+    from commbench.results.collect import OWN
+
+    own = [[record for record in run.records if not record.simulated] for run in runs if run.format == OWN]
+    try:
+        return for_library([records for records in own if records]), []
+    except ResultsError as error:
+        return (), [f"no algorithm is chosen: {error}"]
 
 
 def _traffic(options: argparse.Namespace, cluster: Cluster, free: Sequence[str], granted: bool) -> Traffic:
@@ -243,6 +292,26 @@ def _traffic(options: argparse.Namespace, cluster: Cluster, free: Sequence[str],
         told |= traffic.amounts(options.bytes, sizes)
     chosen = traffic.collectives(options.collectives, sizes) if options.collectives else {}
     return traffic.step(sizes, told, chosen)
+
+
+def _split(options: argparse.Namespace, traffic: Traffic) -> Split | None:
+    """Return the split of the batch among the data-parallel ranks; among all ranks where there is no such axis."""
+    from commbench.recommend import batch
+    from commbench.units import parse_whole
+
+    if (options.batch is None) != (options.throughput is None):
+        raise UsageError("a batch is split by throughput: give both --batch and --throughput, or neither")
+    if options.batch is None:
+        return None
+    devices = batch.read(options.throughput)
+    sizes = [size for name, size in traffic.axes.items() if name in ("dp", "fsdp")]
+    ranks = prod(sizes) if sizes else traffic.ranks
+    if len(devices) != ranks:
+        raise UsageError(
+            f"{options.throughput} has {len(devices)} ranks, and {ranks} share the batch: give a line to each"
+        )
+    size = parse_whole(options.micro_batch_size, "--micro-batch-size", least=1)
+    return batch.split(devices, parse_whole(options.batch, "--batch", least=1), size)
 
 
 def _devices_of(nodes: int, cluster: Cluster, free: Sequence[str]) -> int:
@@ -309,14 +378,52 @@ def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, syste
     from commbench.recommend.exporting import export
 
     slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
-    done = export(advice.plan, Settings(slurm=slurm, cluster=cluster), Path(options.export))
+    settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
+    done = export(advice.plan, settings, Path(options.export))
     lines = [f"# written to {options.export}: placement.json"]
     lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.files.items())]
     lines += [f"#   no {name}: {why}" for name, why in sorted(done.refused.items())]
     return lines
 
 
-def _as_json(advice: Advice) -> dict[str, Any]:
+def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
+    """Return the version of Open MPI that algorithms were chosen for, None where it is another library."""
+    import re
+
+    from commbench.recommend.export._settings import version
+
+    found = next((re.search(r"^Open MPI v?([0-9.]+[0-9])", one.library) for one in plan.choices), None)
+    return version(found[1]) if found else None
+
+
+def _draw(path: Path, advice: Advice, wish: Wish) -> None:
+    """Draw the placement before and after."""
+    from importlib.util import find_spec
+
+    from commbench.recommend.advice import CURRENT, DEFAULT, KEEP, RECOMMENDED
+    from commbench.report.drawing import style
+    from commbench.report.figures.placement import FORMATS, Panel, picture
+
+    if missing := [name for name in ("matplotlib", "seaborn") if find_spec(name) is None]:
+        raise UsageError(f"a picture needs {', '.join(missing)}: pip install 'commbench[report]'")
+    if path.suffix not in FORMATS:
+        raise UsageError(f"a picture is named {', '.join(f'NAME{one}' for one in FORMATS)}, not {path.name!r}")
+    seconds = advice.plan.seconds
+    before = CURRENT if CURRENT in seconds else DEFAULT
+    names = {before: "in use" if before == CURRENT else "by name", RECOMMENDED: "recommended"}
+    if advice.plan.advice == KEEP:
+        names = {before: f"kept, as it is {names[before]}"}
+    places = {before: advice.before, RECOMMENDED: advice.after}
+    panels = [Panel(f"{text}: {seconds[name] * 1e3:.4g} ms predicted", places[name]) for name, text in names.items()]
+    with style():
+        figure = picture(wish.judge.traffic, wish.free, panels)
+        try:
+            figure.savefig(path, dpi=110)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written ({error.strerror}): name another file") from None
+
+
+def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
     return {
         "predicted": True,
         "plan": json.loads(advice.plan.to_json()),
@@ -328,47 +435,8 @@ def _as_json(advice: Advice) -> dict[str, Any]:
         },
         "error": advice.error,
         "error_source": advice.error_source,
+        "batch": {**asdict(split), "gain": split.gain} if split else None,
     }
-
-
-def _print(advice: Advice, wish: Wish) -> None:
-    from commbench.recommend.advice import CURRENT, DEFAULT, KEEP
-    from commbench.topology.hosts import fold
-    from commbench.topology.show import counted
-
-    plan, chosen, seconds = advice.plan, advice.chosen, advice.plan.seconds
-    reference = CURRENT if CURRENT in seconds else DEFAULT
-    gain = 1 - seconds["recommended"] / seconds[reference] if seconds[reference] else 0.0
-    print(f"# {counted(len(plan.seats), 'rank')} on {plan.topology or 'the cluster'}: predicted, not measured")
-    for note in plan.notes:
-        print(f"# {note}")
-    what = "the order in use" if reference == CURRENT else "the order by name"
-    if plan.advice == KEEP:
-        print(f"\nkeep what you have: {what} is as fast as any that was found, within the error of a prediction")
-    else:
-        print(f"\ntake it: a step's communication takes {100 * gain:.0f} % less time than in {what}")
-    print(f"gain {100 * gain:.1f} %, error of a prediction {100 * advice.error:.1f} % ({advice.error_source})")
-    print(f"\nnodes: {fold(plan.hosts)}")
-    print(
-        f"chosen: {counted(len(chosen.nodes), 'node')}, "
-        f"{'1 leaf' if chosen.leaves == 1 else f'{chosen.leaves} leaves'}, {counted(chosen.pods, 'pod')} "
-        f"({chosen.how}, gap {100 * chosen.gap:.0f} %)"
-    )
-    print(f"order: {advice.found.how}")
-    names = [part.axis for part in advice.scores["recommended"].parts]
-    print(f"\n{'order':<12} {'ms':>10} {'x bound':>8}  " + "  ".join(f"{name:<24}" for name in names))
-    for name in ("default", "current", "random", "recommended", "bound"):
-        if name not in seconds:
-            continue
-        times = f"{seconds[name] / seconds['bound']:.2f}" if seconds["bound"] else ""
-        parts = advice.scores[name].parts if name in advice.scores else ()
-        cells = "  ".join(f"{f'{part.seconds * 1e3:.3f} {part.algorithm}':<24}" for part in parts)
-        print(f"{name:<12} {seconds[name] * 1e3:>10.3f} {times:>8}  {cells}".rstrip())
-    gap = "unknown" if plan.gap is None else f"{100 * plan.gap:.1f} %"
-    print(f"gap to the proven bound: {gap}{' (no order is better)' if advice.found.exact else ''}")
-    print("what limits:")
-    for line in plan.limits:
-        print(f"  {line}")
 
 
 if __name__ == "__main__":

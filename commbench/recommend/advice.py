@@ -63,6 +63,8 @@ class Advice:
     scores: Mapping[str, Score]  # of default, current, recommended
     error: float
     error_source: str
+    before: Placement  # the order in use, else that by name
+    after: Placement  # the plan's
 
 
 def advise(cluster: Cluster, wish: Wish) -> Advice:
@@ -107,7 +109,7 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
         limits=tuple(_limits(kept_score, kept, judge)),
         notes=judge.traffic.notes,
     )
-    return Advice(plan, chosen, found, scores, wish.error, wish.error_source)
+    return Advice(plan, chosen, found, scores, wish.error, wish.error_source, before, kept)
 
 
 def seats_on(cluster: Cluster, nodes: Ints, ranks: int) -> Placement:

@@ -66,12 +66,12 @@ def choose(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
     ResultsError for records that cannot be compared: of several libraries or versions of one, methods, or kinds of
     memory, or simulated beside measured ones.
     """
-    scopes = _scopes(launches)
+    scopes, library = _scopes(launches), _library(launches)
     real = _real([rival for scope, those in scopes.items() for rival in _rivals(scope, those)])
     found: list[Choice] = []
     for scope, those in sorted(scopes.items()):
         sizes = sorted({size for launch in those for size, label in launch if label == AUTO})
-        found += _choices(scope, sizes, [real[scope, size] for size in sizes])
+        found += _choices(scope, sizes, [real[scope, size] for size in sizes], library)
     return tuple(found)
 
 
@@ -80,8 +80,7 @@ def for_library(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
 
     Raises as `choose` does.
     """
-    first = next((one.library for records in launches for one in records), "")
-    return for_all_sizes(launches) if first.startswith(ONE_FOR_ALL) else choose(launches)
+    return for_all_sizes(launches) if _library(launches).startswith(ONE_FOR_ALL) else choose(launches)
 
 
 def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
@@ -91,7 +90,7 @@ def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
     one with the largest mean gain is taken. The choice has no ends, as what it is exported to has none. Raises as
     `choose` does.
     """
-    scopes = _scopes(launches)
+    scopes, library = _scopes(launches), _library(launches)
     rivals = [rival for scope, those in scopes.items() for rival in _rivals(scope, those)]
     real, found = _real(rivals), []
     for scope, those in sorted(scopes.items()):
@@ -107,8 +106,13 @@ def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
                 ways.append((fmean(one.gain for one in at), label, "; ".join(dict.fromkeys(sources))))
         if ways:
             gain, label, source = max(ways, key=lambda way: way[0])
-            found.append(Choice(*scope, 0, None, *label, gain=math.exp(gain), source=source))
+            found.append(Choice(*scope, 0, None, *label, gain=math.exp(gain), source=source, library=library))
     return tuple(found)
+
+
+def _library(launches: Sequence[Sequence[Record]]) -> str:
+    """Return the library of the records, with its version."""
+    return next((one.library or "" for records in launches for one in records), "")
 
 
 def _scopes(launches: Sequence[Sequence[Record]]) -> dict[Scope, list[Launch]]:
@@ -211,7 +215,9 @@ def _real(rivals: Sequence[_Rival]) -> dict[tuple[Scope, int], dict[Label, tuple
     return found
 
 
-def _choices(scope: Scope, sizes: Sequence[int], real: Sequence[Mapping[Label, tuple[float, str]]]) -> list[Choice]:
+def _choices(
+    scope: Scope, sizes: Sequence[int], real: Sequence[Mapping[Label, tuple[float, str]]], library: str
+) -> list[Choice]:
     """Return a choice for each range of measured sizes that has one label, other than the library's own."""
     labels = _steady([{label: gain for label, (gain, _) in here.items()} for here in real])
     found, begin = [], 0
@@ -224,7 +230,8 @@ def _choices(scope: Scope, sizes: Sequence[int], real: Sequence[Mapping[Label, t
             least = _between(*sizes[begin - 1 : begin + 1]) if begin else sizes[0]
             below = _between(*sizes[end - 1 : end + 1]) if end < len(sizes) else sizes[-1] + 1
             gain, sources = math.exp(fmean(gain for gain, _ in told)), dict.fromkeys(source for _, source in told)
-            found.append(Choice(*scope, least, below, *label, gain=gain, source="; ".join(sources)))
+            source = "; ".join(sources)
+            found.append(Choice(*scope, least, below, *label, gain=gain, source=source, library=library))
         begin = end
     return found
 

@@ -4,8 +4,9 @@
     done.files     the names that were written
     done.refused   what cannot be told of this plan, and why
 
-A target is one file of `commbench/recommend/export/`: TITLE and files(plan, settings). Nothing live is ever written
-over: not in a folder that configures Slurm, and no file that is not as an export here left it, which export.json says.
+A target is one file of `commbench/recommend/export/`: TITLE and files(plan, settings); one with LIBRARIES is told of
+those choices alone that were measured with a library whose name begins so. Nothing live is ever written over: not in a
+folder that configures Slurm, and no file that is not as an export here left it, which export.json says.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import pkgutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol, cast
@@ -65,7 +66,7 @@ def texts(plan: Plan, settings: Settings) -> tuple[dict[str, str], Export]:
     refused: dict[str, str] = {}
     for name, exporter in exporters().items():
         try:
-            found = exporter.files(plan, settings)
+            found = exporter.files(_of_libraries(plan, getattr(exporter, "LIBRARIES", ())), settings)
         except NotExported as error:
             refused[name] = str(error)
             continue
@@ -73,6 +74,15 @@ def texts(plan: Plan, settings: Settings) -> tuple[dict[str, str], Export]:
         made |= found
         by_target[name] = tuple(found)
     return made, Export(by_target, refused)
+
+
+def _of_libraries(plan: Plan, libraries: tuple[str, ...]) -> Plan:
+    """Return the plan without choices that were measured with other libraries: a name may mean something else there."""
+    if not libraries:
+        return plan
+    return replace(
+        plan, choices=tuple(one for one in plan.choices if not one.library or one.library.startswith(libraries))
+    )
 
 
 def export(plan: Plan, settings: Settings, folder: str | Path) -> Export:

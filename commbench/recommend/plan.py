@@ -40,7 +40,8 @@ class Choice:
     protocol: str | None = None
     channels: int | None = None
     gain: float = 1.0  # the library's own choice took so many times as long
-    source: str = ""  # "measured", "predicted"
+    source: str = ""  # "measured: 6 launches"
+    library: str = ""  # of the records, with its version; empty: unknown
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Plan:
     limits: tuple[str, ...] = ()  # what the recommended order waits for, the largest part first
     notes: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
+    samples: tuple[int, ...] = ()  # of a step, by data-parallel rank; empty: as many for each
+    weights: tuple[float, ...] = ()  # what the loss of each of them is multiplied by (batch.py); empty: 1
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -89,10 +92,12 @@ def from_json(text: str, source: str) -> Plan:
             raise ValueError(f"it has {', '.join(sorted(map(repr, unknown)))}")
         seats = tuple(_seat(one) for one in data.pop("seats"))
         choices = tuple(Choice(**one) for one in data.pop("choices", ()))
-        limits, notes = tuple(data.pop("limits", ())), tuple(data.pop("notes", ()))
+        lists = {name: tuple(data.pop(name, ())) for name in ("limits", "notes", "samples", "weights")}
+        if len(lists["samples"]) != len(lists["weights"]):
+            raise ValueError(f"it has {len(lists['samples'])} samples, and {len(lists['weights'])} weights")
         if not seats:
             raise ValueError("it has no seats")
-        return Plan(seats=seats, choices=choices, limits=limits, notes=notes, **data)
+        return Plan(seats=seats, choices=choices, **(data | lists))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{source}: a placement is what `commbench recommend` writes, not this: {error}") from None
 

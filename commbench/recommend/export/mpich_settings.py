@@ -12,6 +12,7 @@ from commbench.recommend.export._settings import NotExported, Settings
 from commbench.recommend.plan import Plan
 
 TITLE = "MPICH settings"
+LIBRARIES = ("MPICH",)  # whose records it may be told of
 NAME = "mpich.env"
 
 FUNCTIONS = {

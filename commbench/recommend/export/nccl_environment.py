@@ -12,6 +12,7 @@ from commbench.recommend.export._settings import NotExported, Settings
 from commbench.recommend.plan import Choice, Plan
 
 TITLE = "NCCL or RCCL environment"
+LIBRARIES = ("NCCL", "RCCL")  # whose records it may be told of
 NAME = "nccl.env"
 SPELLED = {"collnet_direct": "collnetdirect", "collnet_chain": "collnetchain", "nvls_tree": "nvlstree"}
 

@@ -18,6 +18,7 @@ from commbench.recommend.export._settings import NotExported, Settings
 from commbench.recommend.plan import Choice, Plan
 
 TITLE = "NCCL or RCCL tuner"
+LIBRARIES = ("NCCL", "RCCL")  # whose records it may be told of
 NCCL, RCCL = "nccl_tuner.csv", "rccl_tuner.csv"
 
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")

@@ -19,6 +19,7 @@ from commbench.recommend.export._settings import NotExported, Settings
 from commbench.recommend.plan import Choice, Plan
 
 TITLE = "Open MPI rules"
+LIBRARIES = ("Open MPI",)  # whose records it may be told of
 RULES, ENVIRONMENT = "openmpi_rules.conf", "openmpi.env"
 VERSION_2 = (5, 0, 7)
 _FIRST_LINE = "rule-file-version-2"
