@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from commbench.recommend.__main__ import main
+from commbench.recommend.export import mpich_settings, openmpi_rules
 from commbench.recommend.plan import read
+from commbench.results import collect
+from commbench.results.collect import OWN
+from commbench.results.record import Record
 
 TREE = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1,3,5,7]
 SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[2,4,6,8]
@@ -131,6 +137,8 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         ),
         (["--topology", "h100-nvlink", "--allocation", "--gpus", "8"], "SLURM_JOB_NODELIST is not set"),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--preset", "gpt9"], "unknown preset"),
+        (["--topology", "h100-nvlink", "--axes", "dp=16", "--batch", "64"], "give both --batch and --throughput"),
+        (["--topology", "two-core", "--axes", "dp=2", "--picture", "p.gif"], "a picture is named NAME.png"),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,23 +162,29 @@ def test_an_order_in_use_that_contradicts_is_refused(
 ) -> None:
     (tmp_path / "hosts").write_text(text)
     assert run("--topology", "h100-nvlink", "--gpus", "16", "--current", str(tmp_path / "hosts")) == 2
-    assert error in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert error in said and said.count("\n") == 1
 
 
 def test_a_faulty_topology_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "topology.conf"
     path.write_text("SwitchName=leaf1 Nodes=n[1-4]\nSwitchName=spine Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n5\n")
     assert run("--topology", str(path), "--gpus", "16") == 2
-    assert f"{path}:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{path}:" in said and said.count("\n") == 1
+
+
+def in_place_of_results(monkeypatch: pytest.MonkeyPatch, launches: list[list[Record]], kind: str = OWN) -> None:
+    """Launches in place of a folder."""
+    runs = [SimpleNamespace(records=records, format=kind) for records in launches]
+    monkeypatch.setattr(collect, "collect", lambda paths: runs)
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "") -> None:
     """Records of pairs of nodes of l40s-pcie, of which n01 and n02 are twice as slow together, in place of a folder."""
-    from dataclasses import replace
-
     import numpy as np
 
-    from commbench.model import cost, fit
+    from commbench.model import cost
     from commbench.model.library import LIBRARIES
     from commbench.model.placement import Placement
     from commbench.topology.reading import read as read_topology
@@ -188,7 +202,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "") -> None:
             about = {"algorithm": "ring", "observed_algorithm": "ring", "size": size, "nranks": 2, "nnodes": 2}
             where = {"ranks": f"{first}-{first + 1}", "hosts": hosts, "group": f"pair {first}"}
             records.append(record(**about, **where, time_us=seconds * 1e6 * (2 if first == 0 else 1)))
-    monkeypatch.setattr(fit, "records_of", lambda path: [records])
+    in_place_of_results(monkeypatch, [records])
 
 
 def test_nodes_that_records_show_slow_are_left_out(
@@ -209,6 +223,115 @@ def test_results_of_other_nodes_are_refused_unless_told(
     measured(monkeypatch, rename="x")
     words = ("--topology", "l40s-pcie", "--nodes", "2", "--results", "here")
     assert run(*words) == 2
-    assert "is of hosts that l40s-pcie does not have (xn01, xn02, xn03)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is of hosts that l40s-pcie does not have (xn01, xn02, xn03)" in said and said.count("\n") == 1
     assert run(*words, "--other-cluster") == 0
     assert "left out, as --other-cluster asks" in capsys.readouterr().out
+
+
+# What results say of algorithms: the ring takes half of the time of the library's own choice, at all sizes.
+
+
+def sweeps(library: str, **changes: object) -> list[list[Record]]:
+    """Five launches on two-core."""
+    from commbench.topology.reading import read as read_topology
+    from commbench.topology.shipped import find
+    from tests.model.test_fit import run as sweep
+
+    cluster = replace(read_topology(find("two-core")).cluster, step_us=0.3)
+    found = []
+    for seed in range(5):
+        ring = sweep(cluster, [2], ["ring"], noise=0.01, seed=seed, library=library, **changes)
+        slower = {"algorithm": "auto", "observed_algorithm": None}
+        found.append([*ring, *(replace(one, time_us=2 * (one.time_us or 0), **slower) for one in ring)])
+    return found
+
+
+WORDS = ("--topology", "two-core", "--axes", "dp=2", "--results", "here")
+
+
+def test_algorithms_are_chosen_from_results_and_exported_for_their_library_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_place_of_results(monkeypatch, sweeps("MPICH 5.0.2"))
+    assert run(*WORDS, "--export", str(tmp_path / "mpich")) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines() if "measured: 5 launches" in line]
+    assert [row[:6] for row in table] == [["allreduce", "2", "on", "1", "node", "all"]] and table[0][6] == "ring"
+    settings = mpich_settings.parse((tmp_path / "mpich" / "mpich.env").read_text())
+    assert settings["MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"] == "ring"
+    assert not (tmp_path / "mpich" / "openmpi_rules.conf").exists()
+    (choice,) = read(tmp_path / "mpich" / "placement.json").choices
+    assert choice.library == "MPICH 5.0.2" and choice.gain == pytest.approx(2.0, rel=0.03)
+
+    in_place_of_results(monkeypatch, sweeps("Open MPI 5.0.11"))
+    assert run(*WORDS, "--export", str(tmp_path / "openmpi")) == 0
+    rules = openmpi_rules.parse((tmp_path / "openmpi" / "openmpi_rules.conf").read_text())
+    assert rules.version == 2  # as 5.0.11 reads it
+    number = openmpi_rules.ALGORITHMS["allreduce"]["ring"]
+    assert number in {rule.algorithm for rule in rules.rules[openmpi_rules.COLLECTIVES["allreduce"], 2]}
+    assert not (tmp_path / "openmpi" / "mpich.env").exists()
+
+
+def test_without_results_algorithms_are_predicted_and_not_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*WORDS[:4], "--export", str(tmp_path / "out")) == 0
+    assert "algorithms, predicted and so not exported" in capsys.readouterr().out
+    assert read(tmp_path / "out" / "placement.json").choices == ()
+    assert {"mpich.env", "openmpi_rules.conf"}.isdisjoint(path.name for path in (tmp_path / "out").iterdir())
+
+
+def test_logs_of_others_choose_no_algorithm(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_place_of_results(monkeypatch, sweeps("MPICH 5.0.2"), kind="OSU")
+    assert run(*WORDS) == 0
+    assert "algorithms: the library's own choice stays" in capsys.readouterr().out
+
+
+def test_results_that_cannot_be_compared_choose_no_algorithm_and_say_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_place_of_results(monkeypatch, [*sweeps("MPICH 5.0.2"), *sweeps("MPICH 4.1.3")])
+    assert run(*WORDS) == 0
+    assert "# no algorithm is chosen: algorithms are chosen from records of one library" in capsys.readouterr().out
+
+
+# The batch, and a picture
+
+
+def test_a_batch_is_split_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "devices.csv").write_text("rank,samples_per_second,most_samples\n0,300,\n1,100,\n")
+    words = (*WORDS[:4], "--throughput", str(tmp_path / "devices.csv"), "--batch", "64", "--micro-batch-size", "8")
+    assert run(*words, "--export", str(tmp_path / "out")) == 0
+    text = capsys.readouterr().out
+    assert [line.split() for line in text.splitlines() if line.startswith(("  0 ", "  1 "))] == [
+        ["0", "48", "6", "32", "1.5000"],
+        ["1", "16", "2", "32", "0.5000"],
+    ]
+    assert "a step computes 0.16 s" in text and "split equally it takes 0.32 s, 2.00 x as long" in text
+    plan = read(tmp_path / "out" / "placement.json")
+    assert plan.samples == (48, 16) and plan.weights == (1.5, 0.5)
+    assert run(*words, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["batch"]["gain"] == 2.0
+
+
+def test_a_batch_is_shared_by_the_data_parallel_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "devices.csv").write_text("rank,samples_per_second\n0,300\n1,100\n")
+    words = ("--batch", "64", "--throughput", str(tmp_path / "devices.csv"), "--topology", "h100-nvlink")
+    assert run(*words, "--axes", "tp=8,dp=2") == 0
+    assert run(*words, "--axes", "tp=2,dp=4") == 2
+    assert "has 2 ranks, and 4 share the batch" in capsys.readouterr().err
+
+
+def test_a_picture_is_drawn(slurm: Path, tmp_path: Path) -> None:
+    pytest.importorskip("seaborn")
+    path = tmp_path / "placement.svg"
+    words = ("--topology", "slurm", "--picture", str(path), "--oversubscription", "8")
+    assert run(*words, "--gpus", "24", "--free", "n[1-6]") == 0
+    text = path.read_text()
+    for label in ("by name: ", "recommended: ", "leaf1", "n1: 0-7"):
+        assert f"<!-- {label}" in text
+    assert run(*words, "--gpus", "16", "--free", "n[1,3]") == 0
+    text = path.read_text()
+    assert "<!-- kept, as it is by name: " in text and "recommended" not in text
