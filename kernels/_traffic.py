@@ -3,8 +3,8 @@
 Memory moves in sectors. Two counts bracket the truth: *unique* sectors of a whole launch are what moves if the caches
 join all requests that want the same sector; sectors summed over *requests* (the lanes of one warp, one instruction) are
 what moves if they join none. A sector written in part is read first, where the memory cannot mask bytes; a CPU reads
-every line that it stores to (read for ownership), unless the store streams past the cache. Where elements lie apart, its
-prefetcher may fetch the other line of each pair in vain: that is in the count by requests.
+every line that it stores to (read for ownership), unless the store streams past the cache. Where elements lie apart,
+its prefetcher may fetch the other line of each pair in vain: that is in the count by requests.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Is the answer right: every element against float64, and every byte that a kernel had no business with.
 
 Values repeat after a prime number of elements, so that one stretch of reference serves for all of them, and an element
-in a wrong place shows. Where elements follow one another, what is bit for bit as a stretch that was found right is right.
-Guards and gaps are first filled with one byte, guards with another one for each array, so that
-what is moved from one into another shows; afterwards whatever the kernel did not have to write must still be as it was.
+in a wrong place shows. Where elements follow one another, a stretch that is bit for bit as one that was found right is
+right too. Guards and gaps are first filled with one byte, guards with another one for each array, so that what is moved
+from one into another shows; afterwards whatever the kernel did not have to write must still be as it was.
 """
 
 from __future__ import annotations
