@@ -78,7 +78,7 @@ class Backend(ABC):
     def take(self, memory: Any, start: int, stop: int) -> NDArray[Any]:
         """Return a copy of bytes `start` to `stop`, after all that was enqueued."""
 
-    def host(self, memory: Any) -> NDArray[Any] | None:
+    def on_host(self, memory: Any) -> NDArray[Any] | None:
         """Return memory as bytes that the host writes in place; None where it cannot."""
         return None
 

@@ -96,7 +96,7 @@ class Backend(_backend.Backend):
     def put(self, memory: Any, values: NDArray[Any]) -> None:
         memory[: len(values)] = values
 
-    def host(self, memory: Any) -> NDArray[Any]:
+    def on_host(self, memory: Any) -> NDArray[Any]:
         there: NDArray[Any] = memory
         return there
 

@@ -281,6 +281,7 @@ class _Crew:
         self._begin = perf_counter()
         self._spent: dict[str, float] = {}
         self._made = 0
+        self._begun = False  # whether some study was
 
     def carry_out(self, progress: str) -> int:
         """Measure all that there is to measure; return the exit code."""
@@ -359,9 +360,10 @@ class _Crew:
         """
         rows = sorted({row for some in left for row in some})
         over = None if self._effort["budget"] is None else self._begin + self._effort["budget"]
-        if not rows or self._late(over):
+        if not rows or (self._begun and self._late(over)):  # a launch that measures nothing helps nobody
             self._note_cut(first, rows, "the budget was spent")
             return EXIT_OK
+        self._begun = True
         begin = perf_counter()
         ready = None if deadline is None else begin + SETTING_UP * (deadline - begin)
         self._watchdog.begin(SETUP)
@@ -428,7 +430,7 @@ class _Crew:
     def _fill(self, check: Check, names: Iterable[str], memory: Mapping[str, Any]) -> None:
         """Put what arenas hold before a launch where they are."""
         for name in names:
-            there = self._backend.host(memory[name])
+            there = self._backend.on_host(memory[name])
             if there is None:
                 self._backend.put(memory[name], check.contents(name))
             else:

@@ -61,8 +61,8 @@ def answers(found: Sequence[Result]) -> list[str]:
     base = [one for one in right if one.factor == BASELINE and one.of_ceiling is not None]
     lines = []
     if base:
-        ends = sorted(base, key=lambda one: one.of_ceiling.ratio if one.of_ceiling else 0.0)
-        texts = [f"{_ratio(one.of_ceiling and one.of_ceiling.ratio)} ({_named(one)})" for one in (ends[0], ends[-1])]
+        reached = sorted((one.of_ceiling.ratio, _named(one)) for one in base if one.of_ceiling is not None)
+        texts = [f"{_ratio(ratio)} ({name})" for ratio, name in (reached[0], reached[-1])]
         lines.append(f"of a copy of the same bytes, the baseline reaches {' to '.join(dict.fromkeys(texts))}")
     shares = [
         (one, one.of_reference.ratio / one.predicted_low, one.of_reference.ratio / one.predicted_high)

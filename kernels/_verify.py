@@ -159,9 +159,9 @@ class Check:
         if self.problem.access.stride == 1 and not self.problem.access.index and problem.total >= 2 * PERIOD:
             first = self._pieces(take, 0, PERIOD)
             kept = {arena: piece.copy() for arena, piece in first.items()}
-            found = self._wrong_piece(first, 0, PERIOD)
-            wrong, starts = wrong + found, range(PERIOD, problem.total, PERIOD)
-            right = {} if found else kept
+            bad = self._wrong_piece(first, 0, PERIOD)
+            wrong, starts = wrong + bad, range(PERIOD, problem.total, PERIOD)
+            right = {} if bad else kept
         with ThreadPoolExecutor(self._workers) as pool:
 
             def wrong_at(begin: int) -> int:

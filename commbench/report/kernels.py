@@ -142,7 +142,7 @@ def launched(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
     for side, kernel, dtype, rows in studies(content):
         if found := [one for one in levels(rows) if one.by_launch]:
             text = (
-                f"{side}: {kernel} {dtype}: empty launches take more than a third of the time of {len(found)} levels, or "
+                f"{side}: {kernel} {dtype}: empty launches take over a third of the time of {len(found)} levels, or "
                 "of what they are held against: these say little of memory, a larger --size says more"
             )
             yield text, tuple(one.row for one in found)
