@@ -53,6 +53,8 @@ setup(
         "torch": ["torch>=2.4"],
         "kernels": ["numba>=0.62"],  # of memory bandwidth, on a CPU
         "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13", "jinja2>=3.1"],
+        # What clusters say of themselves, and models of them. defusedxml: no description may expand entities.
+        "topology": ["PyYAML>=6.0", "ClusterShell>=1.9", "defusedxml>=0.7.1", "scipy>=1.11"],
         # NCCL is named here rather than by nccl4py's own extras, which bring a compiler that commbench does not use.
         # 2.28 is the oldest release that nccl4py is built for; what needs a newer one asks the library at run time.
         "cuda12": ["cupy-cuda12x>=14.0", "nvidia-nccl-cu12>=2.28", "nccl4py>=0.6", "cuda-bindings~=12.9"],

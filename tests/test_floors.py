@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "cgroup": 0,
     "errors": 0,
+    "system": 0,
     "units": 0,
     "topologies": 0,  # data only
     "results": 1,
@@ -41,7 +42,7 @@ HEAVY = {"numpy", "mpi4py", "torch", "cupy", "llvmlite", "numba", "pandas", "mat
 
 def not_at_import(room: str, floor: int) -> set[str]:
     """The packages that a file of this room may import inside functions only."""
-    if floor == DOORS or room in {"commbench", "cgroup", "diagnose", "errors", "units"}:
+    if floor == DOORS or room in {"commbench", "cgroup", "diagnose", "errors", "system", "units"}:
         return HEAVY
     # Every measuring rank pays for what it loads, and reading results takes no MPI.
     if room in {"backends", "measure"}:

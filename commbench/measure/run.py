@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from commbench.backends.base import AUTO, Backend, Reach, Settings, default, find, reachable
+from commbench.backends.base import AUTO, MODEL, Backend, Reach, Settings, default, find, reachable
 from commbench.backends.world import World
 from commbench.errors import UsageError
 from commbench.measure.cell import Cell, Group, batches
@@ -22,6 +22,10 @@ from commbench.results.status import TIMEOUT
 
 def run(world: World, watchdog: Watchdog, collective: Collective, options: Options, words: Sequence[str]) -> int:
     """Carry out one launch on every rank and return the exit code, the same on all."""
+    if options.backend == MODEL:
+        from commbench.measure.predict import predict
+
+        return predict(world, collective, options, words)
     name, why = _choose(options.backend, world)
     settings = _settings(world, options)
     backend = _open(name, world, settings)

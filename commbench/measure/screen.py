@@ -54,6 +54,12 @@ _TABLE = (
 
 def print_table(records: Sequence[Record], out: TextIO) -> None:
     """Print nccl-tests' table with the algorithm's columns, group after group, then the best algorithm of each size."""
+    print_rows(records, out)
+    _print_best(records, out)
+
+
+def print_rows(records: Sequence[Record], out: TextIO) -> None:
+    """Print the table alone."""
     parts = dict.fromkeys((record.group, record.buffer) for record in records)
     groups, buffers = (len(set(names)) for names in zip(*parts, strict=True)) if parts else (0, 0)
     for group, buffer in parts:
@@ -67,7 +73,6 @@ def print_table(records: Sequence[Record], out: TextIO) -> None:
             if record.status == OK:
                 print(_row(record), file=out)
         print(file=out)
-    _print_best(records, out)
 
 
 def _row(record: Record) -> str:

@@ -147,7 +147,10 @@ def compare(
     for side in sides:
         if not side.timed:
             raise ResultsError(f"no cell of {side.name} has a time: there is nothing to compare")
-    simulated = {side.name: side.simulated for side in sides}
+    for side in sides:
+        if len(side.of_model) > 1:
+            raise ResultsError(f"predictions are a side of their own, and {side.name} holds other results beside them")
+    simulated = {side.name: side.simulated for side in sides if not side.predicted}
     if len(set().union(*simulated.values())) > 1:
         names = ", ".join(name for name, kinds in simulated.items() if True in kinds)
         raise ResultsError(f"simulated results are not compared with measured ones, and {names} has simulated ones")
@@ -156,6 +159,9 @@ def compare(
 
 
 def _compare_two(a: Side, b: Side, times: int, margin: float, links: Mapping[str, Links]) -> Comparison:
+    if a.predicted != b.predicted:
+        ours, theirs = ({key[1].method for key in side.timed} for side in (a, b))
+        a, b = (a.timed_by(theirs), b) if a.predicted else (a, b.timed_by(ours))
     matched, unmatched = _match(a, b)
     if not matched:
         raise ResultsError(f"{a.name} and {b.name} have no cell in common: {_apart(a, b)}")

@@ -87,6 +87,8 @@ def head(sides: Sequence[Side]) -> list[str]:
         lines.append(
             f"{names(sides)[side.name]}: {side.name}: {launches} of {', '.join(sorted(known))}; {', '.join(scales)}"
         )
+        if side.predicted:
+            lines.append(f"{names(sides)[side.name]} is predicted: nothing of it was measured")
     if all(side.simulated == {True} for side in sides):
         lines.append("all of this is simulated: nothing was measured")
     return lines
@@ -111,7 +113,9 @@ def words(found: Comparison, a: str, b: str, margin: float) -> list[str]:
     untested = [row for row in undecided if row.p is None]
     if untested:
         why = f"a test takes {FEWEST_LAUNCHES} launches of each side (commbench.repeat)"
-        if not (found.a.tested and found.b.tested):
+        if found.a.predicted or found.b.predicted:
+            why = "a prediction has no launches"
+        elif not (found.a.tested and found.b.tested):
             why = "a test takes launches that commbench made itself, and logs are not (commbench.repeat makes them)"
         lines.append(f"in {_cells(len(untested))} cannot tell whether the ratio is noise: {why}")
     if len(undecided) > len(untested):

@@ -7,9 +7,10 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from commbench.errors import ResultsError, UsageError
 from commbench.results.collect import collect, expanded, read_run
@@ -21,6 +22,9 @@ from commbench.results.record import Record
 from commbench.results.stats import median
 from commbench.results.status import OK
 
+V = TypeVar("V")
+
+MODEL = "model"  # the backend that predicts
 RANKS, NODES, GPUS = "ranks", "nodes", "gpus"
 MOST = 26  # sides: each has a letter
 _DIES = re.compile(r"MI250X?\b")  # two devices, of which a rank has one, make one of these GPUs
@@ -75,6 +79,7 @@ class Side:
         self.settings: dict[str, set[str]] = defaultdict(set)
         self.devices: set[str] = set()  # their names, as far as they are told
         self.simulated: set[bool] = set()
+        self.of_model: set[bool] = set()  # whether its records are predictions
 
     def read(self, reading: Reading) -> None:
         """Add what a run or a log holds, as a launch."""
@@ -102,6 +107,7 @@ class Side:
         for record in records:
             found[vendor(record), self._cell(record, devices, ranks)].append(record)
             self.simulated.add(record.simulated)
+            self.of_model.add(record.backend == MODEL)
             settings += _settings_of(record)
         for name, text in settings:
             self.settings[name].add(text)
@@ -144,6 +150,23 @@ class Side:
             )
         dies = 2 if all(_DIES.search(name) for name in devices) else 1
         return _number(math.ceil(record.nranks / dies), "GPU")
+
+    @property
+    def predicted(self) -> bool:
+        """Whether all of it is the model's."""
+        return self.of_model == {True}
+
+    def timed_by(self, methods: Iterable[str]) -> Side:
+        """Return predictions as what each of these methods of timing would give: the model has none of its own."""
+        other = copy(self)
+
+        def keyed(found: Mapping[Key, V]) -> dict[Key, V]:
+            every = sorted(methods)
+            return {(name, replace(cell, method=one)): of for (name, cell), of in found.items() for one in every}
+
+        other.times, other.shapes = keyed(self.times), keyed(self.shapes)
+        other.algorithms, other.without = keyed(self.algorithms), keyed(self.without)
+        return other
 
     @property
     def vendors(self) -> list[str]:

@@ -27,12 +27,14 @@ from commbench.results.status import OK, STATUSES
 
 MANIFEST, VISITS, RECORDS = "manifest.json", "visits.jsonl", "records.jsonl"
 
-# What a line must hold to be a visit, and to be one that measured: names, and int, str, list or float (a time).
+# What a line must hold to be a visit, and to be one that measured, or the model's: names, and int, str, list or float
+# (a time).
 _ALWAYS = (("cell", int), ("round", int), ("session", int), ("status", str))
 _MEASURED = (
     *((name, float) for name in ("median_us", "mean_us", "min_us", "max_us", "seconds")),
     *(("iterations", int), ("samples_us", list)),
 )
+_PREDICTED = (("predicted_us", float),)
 
 
 class Journal:
@@ -257,7 +259,7 @@ def read_visits(folder: Path, cells: int) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         try:
             visit = json.loads(line)
-            fields = (*_ALWAYS, *_MEASURED) if visit["status"] == OK else _ALWAYS
+            fields = (*_ALWAYS, *(_PREDICTED if "predicted_us" in visit else _MEASURED) * (visit["status"] == OK))
             if not all(_is(visit[name], kind) for name, kind in fields) or visit["status"] not in STATUSES:
                 raise TypeError
             if not all(map(_is_time, visit.get("samples_us", ()))) or visit.get("iterations", 1) < 1:

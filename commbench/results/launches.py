@@ -28,7 +28,7 @@ MAY_DIFFER = (
 
 
 def read_cells(run_folder: Path) -> list[tuple[Record, list[Round]]]:
-    """Return the records of a run, each with its visits that were timed."""
+    """Return the records of a run, each with its visits that were timed: none of the model's."""
     plan = read_manifest(run_folder)["plan"]
     visits: list[list[dict[str, Any]]] = [[] for _ in plan["cells"]]
     for visit in read_visits(run_folder, len(visits)):
@@ -36,7 +36,11 @@ def read_cells(run_folder: Path) -> list[tuple[Record, list[Round]]]:
     return [
         (
             fold(plan["facts"], cell, those),
-            [Round(v["median_us"], v["iterations"], v["samples_us"]) for v in those if v["status"] == OK],
+            [
+                Round(v["median_us"], v["iterations"], v["samples_us"])
+                for v in those
+                if v["status"] == OK and "median_us" in v
+            ],
         )
         for cell, those in zip(plan["cells"], visits, strict=True)
     ]

@@ -52,7 +52,7 @@ class Record:
     nnodes: int | None
     method: str
     loop: str | None
-    time_us: float | None  # median of the rounds' medians
+    time_us: float | None  # median of the rounds' medians; of the model, what it predicts
     time_us_low: float | None  # interval over rounds, within this launch: at least 93 %, from five rounds on
     time_us_high: float | None
     time_us_mean: float | None  # over iterations, as are min and max; p99 over the samples kept of each visit
@@ -120,7 +120,7 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     """Fold a planned cell and its visits into its record; `facts` are what the run's records share.
 
     A cell that was once wrong, substituted or rejected stays so, and has no time. A visit that timed out or failed is
-    forgiven when a later one (after --resume) went well.
+    forgiven when a later one (after --resume) went well. A visit of the model has a time, and no rounds or iterations.
     """
     fields: dict[str, Any] = {name: cell.get(name) for name in _CELL_FIELDS}
     fields |= {name: facts[name] for name in _FACT_FIELDS}
@@ -141,16 +141,18 @@ def fold(facts: Mapping[str, Any], cell: Mapping[str, Any], visits: Sequence[Vis
     fields["status"], fields["reason"] = verdict["status"], verdict.get("reason") or cell.get("reason") or ""
     checked = [visit["wrong"] for visit in visits if visit.get("wrong") is not None]
     fields["wrong"] = sum(checked) if checked else None
-    if fields["status"] == OK:
+    if fields["status"] == OK and "predicted_us" in verdict:
+        fields |= {"time_us": verdict["predicted_us"], "predicted": verdict["predicted_us"], "calls": None}
+    elif fields["status"] == OK:
         times = timing([visit for visit in visits if visit["status"] == OK])
-        algbw = gigabytes_per_second(cell["size"], times.time_us / 1e6) if times.time_us else None
         fields |= dataclasses.asdict(times)
         fields["drift"] = drift([visit["median_us"] for visit in visits if visit["status"] == OK])
         host = [visit["pace_us"] for visit in visits if visit["status"] == OK and visit.get("loop") in DEVICE_LOOPS]
         fields["host_time_us"] = round(median(host), 4) if host else None
         fields |= _skews([visit for visit in visits if visit["status"] == OK])
-        fields["algbw"] = algbw
-        fields["busbw"] = None if algbw is None else algbw * group["busbw_factor"]
+    if fields["time_us"]:
+        fields["algbw"] = gigabytes_per_second(cell["size"], fields["time_us"] / 1e6)
+        fields["busbw"] = fields["algbw"] * group["busbw_factor"]
     return Record(**fields)
 
 

@@ -141,6 +141,9 @@ OUTSIDE: list[tuple[str, str, Any]] = [
     ("--library /opt/libnccl.so.2", "settings", Settings(library="/opt/libnccl.so.2")),
     ("--share-devices", "settings", Settings(share_devices=True)),
     ("--timeout 2.5", "timeout", 2.5),
+    ("--backend model --topology h100-nvlink", "topology", "h100-nvlink"),
+    ("--backend model --topology x --results runs", "results", "runs"),
+    ("--backend model --topology x --per-node 4", "per_node", 4),
 ]
 
 

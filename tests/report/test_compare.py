@@ -320,6 +320,23 @@ def test_simulated_results_are_refused_beside_measured_ones() -> None:
     assert two(side("a", 1, lambda _: [simulated]), side("b", 1, lambda _: [simulated])).rows
 
 
+def test_predictions_are_compared_with_measured_results_as_a_side_of_their_own() -> None:
+    def predicted(_: int) -> list[Record]:
+        facts: dict[str, Any] = {
+            "backend": "model",
+            "library": "model of mpi on two-core",
+            "method": "model",
+            "simulated": True,
+        }
+        return [record(**facts)]
+
+    (row,) = two(side("a", 1, lambda _: [record()]), side("b", 1, predicted)).rows
+    assert (row.cell.method, row.verdict) == (record().method, "cannot tell")
+    assert two(side("a", 1, predicted), side("b", 1, lambda _: [record()])).rows
+    with pytest.raises(ResultsError, match="predictions are a side of their own, and b holds other results"):
+        two(side("a", 1, predicted), side("b", 1, lambda _: [record(size=8), *predicted(0)]))
+
+
 def devices(name: str, number: int) -> dict[str, Any]:
     return manifest(library={"devices": [{"name": name, "host": "x"}] * number})
 

@@ -297,3 +297,22 @@ def test_a_reader_holds_the_old_file_whole_while_it_is_replaced(tmp_path: Path) 
     with open(tmp_path / "file") as stream:
         replace(tmp_path / "file", "new, and longer\n")
         assert stream.read() == "old\n"
+
+
+def test_a_predicted_visit_has_a_time_and_no_rounds(journal: Journal, folder: Path) -> None:
+    journal.append({"cell": 0, "round": 0, "session": 0, "status": "ok", "predicted_us": 4.0, "evidence": "the model"})
+    record = read_records(folder)[0]
+    assert (record.status, record.time_us, record.predicted, record.algbw) == ("ok", 4.0, 4.0, 8 / 4e3)
+    assert (record.rounds, record.iterations, record.time_us_low, record.time_us_min, record.wrong) == (
+        0,
+        0,
+        None,
+        None,
+        None,
+    )
+
+
+def test_a_prediction_that_is_no_time_is_refused(journal: Journal, folder: Path) -> None:
+    journal.append({"cell": 0, "round": 0, "session": 0, "status": "ok", "predicted_us": "soon"})
+    with pytest.raises(ResultsError, match="is not a visit"):
+        read_records(folder)

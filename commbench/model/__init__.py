@@ -1,0 +1,1 @@
+"""What a collective costs: schedules of algorithms on a topology, fitted to what was measured."""

@@ -1,0 +1,1 @@
+"""One file an algorithm, called by its canonical name: `schedule(collective, group, channel)` in each."""

@@ -1,0 +1,110 @@
+"""A placement as it is handed on: which host and device each rank has, and what that is expected to bring.
+
+It is written as `placement.json`, exported to launchers, and held against where ranks really sit (commbench.verify).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from commbench.errors import UsageError
+
+FORMAT = 1
+NAME = "placement.json"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where one rank sits: the host, the device's place on it, and what is nearest to that."""
+
+    host: str
+    device: int
+    nic: str = ""  # the id of the nearest NIC, empty: unknown
+    cpus: str = ""  # ranges of cores near the device, empty: unknown
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The algorithm to ask for in a collective of `ranks` ranks on `nodes` nodes, of `least` bytes to below `below`."""
+
+    collective: str
+    ranks: int
+    nodes: int
+    least: int
+    below: int | None  # None: no end
+    algorithm: str
+    protocol: str | None = None
+    channels: int | None = None
+    gain: float = 1.0  # the library's own choice took so many times as long
+    source: str = ""  # "measured", "predicted"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement: `seats` by rank. Times are seconds of a step's communication, predicted; None where nobody knows."""
+
+    topology: str
+    seats: tuple[Seat, ...]
+    vendor: str = ""  # of the devices: "nvidia", "amd", "cpu"; empty where there are several
+    axes: Mapping[str, int] = field(default_factory=dict)  # sizes, the fastest varying rank first
+    advice: str = ""  # "take it", or "keep what you have"
+    seconds: Mapping[str, float] = field(default_factory=dict)  # "default", "current", "random", "recommended", "bound"
+    gap: float | None = None  # recommended / bound - 1, proven
+    limits: tuple[str, ...] = ()  # what the recommended order waits for, the largest part first
+    notes: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts in use, each once, in the order in which ranks come to them."""
+        return tuple(dict.fromkeys(seat.host for seat in self.seats))
+
+    @property
+    def per_host(self) -> dict[str, int]:
+        """How many ranks each host has."""
+        found: dict[str, int] = {}
+        for seat in self.seats:
+            found[seat.host] = found.get(seat.host, 0) + 1
+        return found
+
+    def to_json(self) -> str:
+        """Return it as placement.json holds it."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+
+def from_json(text: str, source: str) -> Plan:
+    """Return the plan that `text` holds; UsageError where it is none."""
+    try:
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise ValueError(f'it has no "format": {FORMAT}')
+        unknown = set(data) - {one.name for one in fields(Plan)}
+        if unknown:
+            raise ValueError(f"it has {', '.join(sorted(map(repr, unknown)))}")
+        seats = tuple(_seat(one) for one in data.pop("seats"))
+        choices = tuple(Choice(**one) for one in data.pop("choices", ()))
+        limits, notes = tuple(data.pop("limits", ())), tuple(data.pop("notes", ()))
+        if not seats:
+            raise ValueError("it has no seats")
+        return Plan(seats=seats, choices=choices, limits=limits, notes=notes, **data)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{source}: a placement is what `commbench recommend` writes, not this: {error}") from None
+
+
+def read(path: str | Path) -> Plan:
+    """Return the plan in a file."""
+    try:
+        return from_json(Path(path).read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from None
+
+
+def _seat(data: Any) -> Seat:
+    seat = Seat(**data)
+    if not isinstance(seat.host, str) or not isinstance(seat.device, int) or seat.device < 0 or not seat.host:
+        raise ValueError(f"a seat has a host's name and a device's number, not {data!r}")
+    return seat

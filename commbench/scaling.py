@@ -1,0 +1,184 @@
+"""How a collective grows with the number of nodes: predicted on a topology, with what causes each bend.
+
+python -m commbench.scaling --topology h100-nvlink --nodes 1-256 --size 8,25M
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from commbench.compare import Parser
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.streams import Patient
+
+if TYPE_CHECKING:
+    from commbench.model.scaling import Point
+
+MOST = 1 << 14  # nodes
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall")
+EXAMPLES = """examples:
+  python -m commbench.scaling --topology h100-nvlink
+  python -m commbench.scaling --topology my-cluster.yaml --nodes 1,2,4,8,16 --size 8,1M,1G --picture scaling.png
+  python -m commbench.scaling --topology a100-mi250x --collective allgather --algo ring,hierarchical --json
+
+A cluster of fewer nodes is repeated, unit by unit, under one more switch. What is printed is predicted, not measured.
+exit codes: 0; 2 bad usage or input
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    it = Parser(
+        prog="commbench scaling",
+        description="Predict how the time of a collective grows with the number of nodes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    it.add_argument("--topology", required=True, metavar="T", help="a shipped topology's name, or a file")
+    it.add_argument("--nodes", default="1-256", metavar="N", help="1-256: each power of two; or a list (default 1-256)")
+    it.add_argument("--size", default="8,25M", metavar="S,...", help="bytes (default 8,25M)")
+    it.add_argument("--collective", choices=COLLECTIVES, default="allreduce", help="default allreduce")
+    it.add_argument("--library", metavar="L", help="nccl, rccl or mpi (default: that of the devices' vendor)")
+    it.add_argument("--algo", metavar="A,...", help="algorithms to choose from (default: those of the library)")
+    it.add_argument("--picture", metavar="FILE", help="draw it too: .png or .svg")
+    it.add_argument("--json", action="store_true", help="print JSON")
+    return it
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Print the table, and exit."""
+    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
+    try:
+        _carry_out(parser().parse_args(arguments))
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"commbench scaling: error: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_USAGE) from None
+    raise SystemExit(EXIT_OK)
+
+
+def _carry_out(options: argparse.Namespace) -> None:
+    from commbench.model.library import find
+    from commbench.model.scaling import scaling
+    from commbench.model.schedule import names
+    from commbench.topology import shipped
+    from commbench.topology.reading import read
+    from commbench.units import parse_size
+
+    cluster = read(shipped.find(options.topology)).cluster
+    counts = _counts(options.nodes)
+    sizes = [parse_size(text, "--size") for text in options.size.split(",")]
+    algorithms = options.algo.split(",") if options.algo else None
+    for name in algorithms or ():
+        if name not in names():
+            raise unknown_name("algorithm", name, names())
+    library = find(options.library) if options.library else None
+    found = {size: scaling(options.collective, cluster, counts, size, library, algorithms) for size in sizes}
+    if options.picture:
+        _draw(found, cluster.name, options.collective, options.picture)
+    if options.json:
+        print(json.dumps(_as_json(found, cluster.name, options.collective), indent=1))
+    else:
+        print(f"# {options.collective} on {cluster.name}: predicted, not measured")
+        for size, points in found.items():
+            _print(size, points)
+
+
+def _counts(text: str) -> list[int]:
+    from commbench.units import parse_whole
+
+    if "-" in text:
+        low, high = (parse_whole(end, "--nodes", least=1) for end in text.split("-", 1))
+        if high > MOST or low > high:
+            raise UsageError(f"--nodes is a range from 1 to at most {MOST}, not {text!r}")
+        return sorted({low, high, *(1 << k for k in range(high.bit_length()) if low <= 1 << k <= high)})
+    counts = sorted({parse_whole(one, "--nodes", least=1) for one in text.split(",")})
+    if counts[-1] > MOST:
+        raise UsageError(f"--nodes is at most {MOST}, not {counts[-1]}")
+    return counts
+
+
+def _print(size: int, points: Sequence[Point]) -> None:
+    from commbench.model.scaling import turns
+    from commbench.units import approximate_size
+
+    print(f"\n# {approximate_size(size)}")
+    print(f"{'nodes':>6}  {'ranks':>6}  {'time us':>10}  {'algorithm':<20}  {'growth':<12}  mostly")
+    for point in points:
+        mostly = ", ".join(f"{name} {100 * part / point.seconds:.0f} %" for name, part in point.parts[:2])
+        time, name = f"{point.seconds * 1e6:.1f}", point.algorithm or "none exists"
+        print(f"{point.nodes:>6}  {point.ranks:>6}  {time:>10}  {name:<20}  {point.growth:<12}  {mostly}")
+    for point in turns(points):
+        because = f": what grew most since {point.nodes // 2} nodes is the {point.cause}" if point.cause else ""
+        print(f"# at {point.nodes} nodes growth is {point.growth}{because}")
+
+
+def _as_json(found: dict[int, list[Point]], name: str, collective: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "topology": name,
+        "collective": collective,
+        "predicted": True,
+        "points": [
+            {"size": size, **{**asdict(point), "seconds": point.seconds if point.algorithm else None}}
+            for size, points in found.items()
+            for point in points
+        ],
+    }
+
+
+def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) -> None:
+    from importlib.util import find_spec
+
+    from commbench.units import approximate_size
+
+    if find_spec("matplotlib") is None:
+        raise UsageError("a picture needs matplotlib: pip install 'commbench[report]'")
+    if not path.endswith((".png", ".svg")):
+        raise UsageError(f"--picture ends in .png or .svg, not {path!r}")
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for size, points in found.items():
+        there = [point for point in points if point.algorithm]
+        (line,) = axes.plot(
+            [point.nodes for point in there],
+            [point.seconds * 1e6 for point in there],
+            marker="o",
+            label=approximate_size(size),
+        )
+        last = ""
+        for point in there:
+            if point.algorithm != last:
+                axes.annotate(
+                    point.algorithm,
+                    (point.nodes, point.seconds * 1e6),
+                    xytext=(4, 8),
+                    textcoords="offset points",
+                    fontsize=8,
+                    color=line.get_color(),
+                )
+                last = point.algorithm
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("predicted time (us)")
+    axes.set_title(f"{collective} on {name}", loc="left")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.grid(alpha=0.3)
+    axes.legend(title="size")
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise UsageError(f"--picture {path} cannot be written ({error.strerror})") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Anybody's description of a cluster, or of one node, as a Cluster: what a file is, is told by what is in it.
+
+    reading = read("topology.conf")
+    reading.cluster
+    for finding in reading.findings: ...
+
+A format is one file of `commbench/topology/readers/`: TITLE, recognise(text) and read(text, source). A file that cannot
+be understood raises TopologyError with its line; what is odd and can be lived with is a finding.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol, cast
+
+from commbench.errors import UsageError
+from commbench.results.findings import Finding
+from commbench.topology.cluster import Cluster
+
+LARGEST_FILE = 1 << 28  # bytes
+
+
+class TopologyError(UsageError):
+    """A description that cannot be used: the file and line, the rule, the value, the remedy."""
+
+    def __init__(self, source: str, line: int | None, text: str) -> None:
+        super().__init__(f"{source}{f':{line}' if line else ''}: {text}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a file says: one cluster, or several by name, the default first."""
+
+    clusters: tuple[Cluster, ...]
+    findings: tuple[Finding, ...] = ()
+    format: str = ""
+    source: str = ""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that the file takes as the default."""
+        return self.clusters[0]
+
+
+class Reader(Protocol):
+    """A format, which is a module."""
+
+    TITLE: str  # "Slurm topology.conf"
+
+    def recognise(self, text: str) -> float:
+        """Return how surely `text` has this format: 0 to 1."""
+
+    def read(self, text: str, source: str) -> Reading:
+        """Return what `text` says; raise TopologyError where it says nothing that can be used."""
+
+
+@cache
+def readers() -> dict[str, Reader]:
+    """Return the formats by the names of their files."""
+    from commbench.topology import readers as folder
+
+    names = sorted(found.name for found in pkgutil.iter_modules(folder.__path__) if not found.name.startswith("_"))
+    modules: dict[str, Reader] = {}
+    for name in names:
+        modules[name] = cast(Reader, importlib.import_module(f"{folder.__name__}.{name}"))
+    return modules
+
+
+def read(path: str | Path) -> Reading:
+    """Return what the file at `path` says of a cluster; raise TopologyError where no format of ours is in it."""
+    return read_text(_text(Path(path)), str(path))
+
+
+def read_text(text: str, source: str) -> Reading:
+    """Return what `text` says; `source` is what errors call it."""
+    sure, name = max((reader.recognise(text), name) for name, reader in readers().items())
+    if sure <= 0:
+        known = "; ".join(reader.TITLE for reader in readers().values())
+        raise TopologyError(source, None, f"no description of a cluster that is known here: {known}")
+    found = readers()[name].read(text, source)
+    return Reading(found.clusters, found.findings, name, source)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise TopologyError(str(path), None, f"a description has at most {LARGEST_FILE >> 20} MiB")
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise TopologyError(str(path), None, f"cannot be read ({error.strerror})") from None
