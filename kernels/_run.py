@@ -282,6 +282,7 @@ class _Crew:
         self._spent: dict[str, float] = {}
         self._made = 0
         self._begun = False  # whether some study was
+        self._takes = 0.0  # seconds until the baseline of the last one was ready: the next one takes them too
 
     def carry_out(self, progress: str) -> int:
         """Measure all that there is to measure; return the exit code."""
@@ -359,7 +360,8 @@ class _Crew:
         Checks take SETTING_UP of it at most; ceiling and baseline are there of each study that begins.
         """
         rows = sorted({row for some in left for row in some})
-        over = None if self._effort["budget"] is None else self._begin + self._effort["budget"]
+        budget = self._effort["budget"]
+        over = None if budget is None else self._begin + budget - self._takes
         if not rows or (self._begun and self._late(over)):  # a launch that measures nothing helps nobody
             self._note_cut(first, rows, "the budget was spent")
             return EXIT_OK
@@ -379,6 +381,8 @@ class _Crew:
             self._watchdog.begin(first + row * self._world.size)
             launches[row] = self._ready(study.rows[row].problem, memory, filled, whole=row == BASE)
             self._step()
+            if row <= BASE:
+                self._takes = perf_counter() - begin
         cut = [row for row in rows if row not in launches]
         self._note_cut(first, cut, "the budget was spent on checks and set-up")
         counts: dict[int, int] = {}

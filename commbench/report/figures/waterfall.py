@@ -71,7 +71,7 @@ def draw(found: Sequence[Level]) -> Any:
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
     relative = any(one.relative and one.predicted_low is not None for one in rows)
-    about = "; predictions: of the row held against, times what that reaches" if relative else ""
+    about = "; predictions are of the row held against, at what that reached" if relative else ""
     axes.set_xlabel(f"share of the baseline's bandwidth{about}")
     axes.set_yticks(range(len(rows)), [plain(one.name) for one in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
