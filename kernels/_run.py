@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
@@ -40,7 +42,7 @@ from commbench.results.record import FORMAT
 from commbench.results.regime import drifts_by_chance
 from commbench.results.stats import FEWEST_ROUNDS
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
-from commbench.units import approximate_size
+from commbench.units import LARGEST, approximate_size
 
 if TYPE_CHECKING:
     from commbench.kernels._door import Options
@@ -77,8 +79,12 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         watchdog.tell(_Guide(studies, world.size, Path(plan["folder"]), plan["session"]))
         crew = _Crew(world, watchdog, backend, studies, plan["effort"], journal)
         if journal is not None:
-            _say_first(journal, device, why, options)
-        code = crew.carry_out(options.progress)
+            _say(_first_lines(journal, device, why), _aside(options))
+        try:
+            code = crew.carry_out(options.progress)
+        except MemoryError as error:  # one rank's, which no other can wait for
+            note(f"error: memory ran out on rank {world.rank} ({error}); give a smaller --size, or start fewer ranks")
+            world.abort(EXIT_FAILED)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
             code = max(code, _print_results(journal, studies, devices, options, crew.spent))
@@ -238,11 +244,34 @@ def _take_up(launch: Launch) -> Journal:
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
     here = {"collective": KERNELS, "backend": backend.name, "library": backend.facts.library, "size": world.size}
-    folder.check_same(journal.folder, plan["facts"], here, _SAME)
-    _study.from_cells(plan["cells"], world.size, options.patterns)
-    folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
+    try:
+        folder.check_same(journal.folder, plan["facts"], here, _SAME)
+        studies = _study.from_cells(plan["cells"], world.size, options.patterns)
+        _check_effort(plan["effort"])
+        folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
+        results(journal.cells, journal.visits, journal.records(), [about["peak"] for about in launch.devices])
+        _first_lines(journal, launch.device, "")
+    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ResultsError(
+            f"{journal.folder} holds no run of these kernels ({type(error).__name__}: {error}): start another run by "
+            "another --out"
+        ) from None
+    for study in studies:
+        _study.check_memory(study, launch.facts.free, plan["effort"]["size"])
+        _study.check_lists(study)
     journal.begin_session(folder.session(launch.words, launch.site))
     return journal
+
+
+def _check_effort(effort: Mapping[str, Any]) -> None:
+    """Raise where the effort in a manifest is none that `_begin` writes."""
+    rounds, budget, size, _ = (effort[name] for name in ("rounds", "budget", "size", "seed"))
+    if not (isinstance(rounds, int) and 1 <= rounds <= LARGEST):
+        raise ValueError(f"rounds {rounds!r}")
+    if not (budget is None or (isinstance(budget, int | float) and 0 < budget < inf)):
+        raise ValueError(f"budget {budget!r}")
+    if not (size is None or (isinstance(size, int) and 0 < size <= LARGEST)):
+        raise ValueError(f"size {size!r}")
 
 
 @dataclass(frozen=True)
@@ -283,6 +312,7 @@ class _Crew:
         self._made = 0
         self._begun = False  # whether some study was
         self._takes = 0.0  # seconds until the baseline of the last one was ready: the next one takes them too
+        self._full = False  # the disk, on rank 0: nothing more can be kept
 
     def carry_out(self, progress: str) -> int:
         """Measure all that there is to measure; return the exit code."""
@@ -290,15 +320,17 @@ class _Crew:
         steps = sum(len(study.rows) for study in self._studies) * (1 + self._effort["rounds"])
         with Progress(progress if self._journal else "off", steps, "step") as self._bar:
             for number, study in enumerate(self._studies):
-                left = self._left_over(study, first)
                 left_rows = sum(len(other.rows) for other in self._studies[number:])
                 deadline = self._deadline(len(study.rows) / left_rows)
-                code = max(code, self._measure(study, first, left, deadline))
+                code = max(code, self._measure(study, first, deadline))
                 first += len(study.rows) * self._world.size
-                self._step(sum(len(other.rows) for other in self._studies[: number + 1]) * (1 + len(left)) - self._made)
-        if self._journal is not None:
-            self._journal.write_records()
-        return code
+                self._step(
+                    sum(len(other.rows) for other in self._studies[: number + 1]) * (1 + self._effort["rounds"])
+                    - self._made
+                )
+        if self._journal is not None and not self._full:
+            self._write(self._journal.write_records)
+        return EXIT_FAILED if self._full else code
 
     @property
     def spent(self) -> dict[str, float]:
@@ -323,28 +355,35 @@ class _Crew:
         return None if budget is None else max(0.0, self._begin + budget - perf_counter())
 
     def _late(self, deadline: float | None) -> bool:
-        """Whether rank 0's clock is past a deadline; the same on all ranks."""
-        late = self._journal is not None and deadline is not None and perf_counter() >= deadline
-        return bool(self._world.command((late,))[0])
+        """Whether rank 0's clock is past a deadline, or its disk is full; the same on all ranks."""
+        late = self._full or (deadline is not None and perf_counter() >= deadline)
+        return bool(self._world.command((self._journal is not None and late,))[0])
 
-    def _left_over(self, study: Study, first: int) -> list[list[int]]:
-        """Return for each round the rows that were not yet visited in it by all ranks."""
+    def _write(self, work: Callable[[], None]) -> None:
+        """Let `work` write to the run folder, on rank 0; where the disk is full say so, and stop after this round."""
+        try:
+            if not self._full:
+                work()
+        except DiskError as error:
+            note(str(error))
+            self._full = True
+
+    def _append(self, visit: dict[str, Any]) -> None:
+        assert self._journal is not None
+        self._write(partial(self._journal.append, visit))
+
+    def _done(self, study: Study, first: int) -> list[set[int]]:
+        """Return for each row the rounds in which all ranks have visited it."""
         ranks, rounds = self._world.size, self._effort["rounds"]
-        left = None
+        done = None
         if self._journal is not None:
+            cells = [self._journal.visits[first + i] for i in range(len(study.rows) * ranks)]
+            each = [{visit["round"] for visit in visits if visit["status"] == OK} for visits in cells]
             done = [
-                {visit["round"] for visit in self._journal.visits[first + i] if visit["status"] == OK}
-                for i in range(len(study.rows) * ranks)
+                {number for number in set.intersection(*each[row * ranks : (row + 1) * ranks]) if number < rounds}
+                for row in range(len(study.rows))
             ]
-            left = [
-                [
-                    row
-                    for row in range(len(study.rows))
-                    if any(number not in some for some in done[row * ranks : (row + 1) * ranks])
-                ]
-                for number in range(rounds)
-            ]
-        found: list[list[int]] = self._world.broadcast(left)
+        found: list[set[int]] = self._world.broadcast(done)
         return found
 
     def _deadline(self, part: float) -> float | None:
@@ -354,15 +393,16 @@ class _Crew:
         now = perf_counter()
         return now + part * max(0.0, self._begin + self._effort["budget"] - now)
 
-    def _measure(self, study: Study, first: int, left: Sequence[Sequence[int]], deadline: float | None) -> int:
+    def _measure(self, study: Study, first: int, deadline: float | None) -> int:
         """Check the rows of a study, then visit them round by round, as far as the time goes.
 
         Checks take SETTING_UP of it at most; ceiling and baseline are there of each study that begins.
         """
-        rows = sorted({row for some in left for row in some})
+        done = self._done(study, first)
+        rows = [row for row, rounds in enumerate(done) if len(rounds) < self._effort["rounds"]]
         budget = self._effort["budget"]
         over = None if budget is None else self._begin + budget - self._takes
-        if not rows or (self._begun and self._late(over)):  # a launch that measures nothing helps nobody
+        if not rows or self._late(over if self._begun else None):  # a launch that measures nothing helps nobody
             self._note_cut(first, rows, "the budget was spent")
             return EXIT_OK
         self._begun = True
@@ -388,8 +428,8 @@ class _Crew:
         counts: dict[int, int] = {}
         code = EXIT_OK
         stop = False
-        for number, some in enumerate(left):
-            order = sorted(row for row in some if row in launches)
+        for number in range(self._effort["rounds"] if launches else 0):
+            order = [row for row in rows if row in launches and number not in done[row]]
             random.Random(f"{self._effort['seed']} {first} {number}").shuffle(order)
             if number == 0:  # what others are shares of is there in any case
                 order.sort(key=lambda row: row > BASE)
@@ -400,7 +440,7 @@ class _Crew:
                     visit = self._visit(row, first, number, launches[row], study.rows[row], counts)
                 code = max(code, self._keep(visit, launches[row].wrong, first, row, number))
                 self._step()
-            if stop:
+            if stop or self._late(deadline if number else None):
                 break
         self._note_cut(first, rows, "the budget was spent")
         if BASE in launches:  # once more, for all that shared its memory: what was right at first may be wrong by now
@@ -452,7 +492,7 @@ class _Crew:
         for row in rows:
             for cell in range(first + row * self._world.size, first + (row + 1) * self._world.size):
                 if not self._journal.visits[cell]:
-                    self._journal.append({"cell": cell, **about})
+                    self._append({"cell": cell, **about})
 
     def _check(self, problem: Problem, memory: Mapping[str, Any]) -> int:
         """Return how many elements are wrong after one launch on fresh contents."""
@@ -507,7 +547,7 @@ class _Crew:
         for rank, one in enumerate(gathered):
             cell = first + row * self._world.size + rank
             if not any(old["round"] == number and old["status"] == OK for old in self._journal.visits[cell]):
-                self._journal.append({"cell": cell, "round": number, "session": self._journal.session, **one})
+                self._append({"cell": cell, "round": number, "session": self._journal.session, **one})
         return EXIT_FAILED if any(one["status"] != OK for one in gathered) else EXIT_OK
 
     def _note_wrong(self, wrong: int, first: int, row: int) -> int:
@@ -520,7 +560,7 @@ class _Crew:
                 cell = first + row * self._world.size + rank
                 reason = f"{count} elements or bytes beside them are wrong after the last round"
                 about = {"cell": cell, "round": self._effort["rounds"], "session": self._journal.session}
-                self._journal.append({**about, "status": WRONG, "reason": reason, "wrong": count})
+                self._append({**about, "status": WRONG, "reason": reason, "wrong": count})
         return EXIT_FAILED
 
 
@@ -582,10 +622,10 @@ def _say(lines: Sequence[str], out: TextIO) -> None:
     print("".join(f"# {line}\n" for line in lines), file=out, end="", flush=True)
 
 
-def _say_first(journal: Journal, device: str, why: str, options: Options) -> None:
+def _first_lines(journal: Journal, device: str, why: str) -> list[str]:
     plan = journal.manifest["plan"]
     ranks = plan["facts"]["size"]
-    lines = [
+    return [
         f"commbench {__version__}, kernels on {device}: {why}; {plan['facts']['backend']}, {plan['facts']['library']}",
         *(
             f"rank {rank}: {about['name']}, {about['identity']}, last-level cache {approximate_size(about['cache'])}"
@@ -598,7 +638,6 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
         *plan["notes"],
         f"results in {journal.folder}",
     ]
-    _say(lines, _aside(options))
 
 
 def _print_results(
@@ -631,9 +670,9 @@ def _print_results(
 
 def _last(found: Sequence[Result], journal: Journal, spent: Mapping[str, float]) -> list[str]:
     effort = journal.manifest["plan"]["effort"]
-    rounds = [one.record.rounds or 0 for one in found]
+    rounds = [one.record.rounds or 0 for one in found if one.record.status not in FAILURES]
     lines = []
-    if max(rounds) < FEWEST_ROUNDS:
+    if rounds and max(rounds) < FEWEST_ROUNDS:
         lines.append(f"{max(rounds)} round{'s' * (max(rounds) != 1)}: no interval, which takes {FEWEST_ROUNDS}")
     drifting = [one for one in found if one.record.drift is not None]
     if drifting:
@@ -644,7 +683,7 @@ def _last(found: Sequence[Result], journal: Journal, spent: Mapping[str, float])
             f"{shown}{', ...' * (len(drifting) > 3)}"
         )
     lines.append(f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok")
-    if min(rounds) < effort["rounds"]:
+    if rounds and min(rounds) < effort["rounds"]:
         lines.append(
             f"the budget was spent after {min(rounds)} to {max(rounds)} rounds: --resume goes on, a larger --budget "
             "goes further"
