@@ -80,9 +80,9 @@ class Cost:
         together = (self.together * slower).max(initial=0.0)
         software = self.step * self.messages.max(initial=0.0)
         chunks = 2.0 ** np.arange(_MOST_CHUNKS)[:, None]
-        part = sizes / chunks
+        part = np.maximum(sizes / chunks, np.minimum(sizes, CHUNK))
         total = fixed.sum() + part * full.sum() + (chunks - 1) * (software + part * together)
-        return np.asarray(np.where((part >= CHUNK) | (chunks == 1), total, np.inf).min(axis=0))
+        return np.asarray(total.min(axis=0))
 
     @property
     def loaded(self) -> list[str]:
