@@ -59,6 +59,10 @@ def predict(world: World, collective: Collective, options: Options, words: Seque
         found, about = build(folder.pick(Request, options.plan), collective, cast(base.Backend, backend), group, None)
         cells += found
         notes += about if group.name == ALL else [f"{group.name}: {note}" for note in about]
+    if instant := backend.instant():
+        notes.append(
+            f"nobody said the latency of {', '.join(instant)}: it counts as none, and small sizes come out too fast"
+        )
     journal = _begin(collective, backend, groups, cells, notes, fit, options, words)
     try:
         _fill(journal, collective, backend, groups, cells, fit)
@@ -75,8 +79,10 @@ def _backend(options: Options) -> tuple[Backend, Fit | None, list[str]]:
     from commbench.topology.shipped import find
 
     cluster = read(find(options.topology or "")).cluster
-    if not cluster.nodes:
-        raise UsageError(f"--topology {options.topology} describes no nodes: a prediction needs some")
+    if not cluster.devices:
+        raise UsageError(
+            f"--topology {options.topology} describes no devices: a prediction needs nodes whose class says theirs"
+        )
     chosen = libraries.of_vendors({device.vendor for one in cluster.classes for device in one.devices})
     if options.settings.library:
         chosen = libraries.find(options.settings.library)

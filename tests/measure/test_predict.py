@@ -200,6 +200,34 @@ BAD = [
 ]
 
 
+NO_CLASS = """version: 1
+blocks:
+- {switch: s, nodes: "n[1-2]"}
+"""
+NO_LATENCY = """version: 1
+name: silent
+classes:
+  c: {devices: 1, vendor: nvidia, pcie: {gbps: 512}, nics: 1, nic: {gbps: 400, us: 2}}
+blocks:
+- {switch: s, nodes: "n[1-2]", class: c}
+"""
+
+
+def test_nodes_of_no_class_have_no_devices_to_predict_for(tmp_path: Path) -> None:
+    (tmp_path / "bare.yaml").write_text(NO_CLASS)
+    done = door(tmp_path, "--backend", "model", "--topology", "bare.yaml", code=2)
+    assert done.stderr.endswith("bare.yaml describes no devices: a prediction needs nodes whose class says theirs\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_latency_that_nobody_said_is_told_and_a_single_rank_has_no_time(tmp_path: Path) -> None:
+    (tmp_path / "silent.yaml").write_text(NO_LATENCY)
+    out = door(tmp_path, "--backend", "model", "--topology", "silent.yaml", "--ranks", "1,2", "-e", "8").stdout
+    assert "# nobody said the latency of c pcie: it counts as none, and small sizes come out too fast\n" in out
+    assert "plain): a collective takes two ranks, there is 1\n" in out
+    assert "latency of" not in door(tmp_path, *H100, "--ranks", "2", "-e", "8").stdout.partition("# best")[0]
+
+
 @pytest.mark.parametrize(("words", "message"), BAD)
 def test_bad_input_is_answered_in_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     done = door(tmp_path, "--backend", "model", *words, code=2)
