@@ -75,11 +75,11 @@ def _carry_out(options: argparse.Namespace) -> None:
     cluster = read(shipped.find(options.topology)).cluster
     counts = _counts(options.nodes)
     sizes = [parse_size(text, "--size") for text in options.size.split(",")]
-    algorithms = options.algo.split(",") if options.algo else None
+    algorithms = options.algo.split(",") if options.algo is not None else None
     for name in algorithms or ():
         if name not in names():
             raise unknown_name("algorithm", name, names())
-    library = find(options.library) if options.library else None
+    library = find(options.library) if options.library is not None else None
     found = {size: scaling(options.collective, cluster, counts, size, library, algorithms) for size in sizes}
     if options.picture:
         _draw(found, cluster.name, options.collective, options.picture)

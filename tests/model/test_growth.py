@@ -104,6 +104,7 @@ def test_where_no_algorithm_exists_the_door_shows_no_time_and_draws_nothing(tmp_
         (("--topology", "h100-nvlink", "--nodes", "4-1"), "--nodes is a range"),
         (("--topology", "h100-nvlink", "--nodes", "1000000"), "--nodes is at most"),
         (("--topology", "h100-nvlink", "--algo", "rign"), "unknown algorithm 'rign': did you mean ring"),
+        (("--topology", "h100-nvlink", "--library", ""), "unknown library ''"),
         (("--topology", "h100-nvlink", "--library", "nccll"), "unknown library 'nccll': did you mean nccl"),
         (("--topology", "h100-nvlink", "--nodes", "1", "--picture", "x.jpg"), "--picture ends in .png or .svg"),
     ],
