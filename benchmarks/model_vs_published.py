@@ -28,7 +28,7 @@ GIB = 1 << 30
 _NVLINK_US, _PCIE_US, _NIC_US = 0.3, 0.5, 0.7  # as in topologies/, from NCCL's model; they hardly matter at these sizes
 
 
-def _dgx(arch: str, nvlink_gbps: float, pcie_gbps: float, nic_gbps: float, reduces: bool) -> Shape:
+def _dgx(arch: str, nvlink_gbps: float, pcie_gbps: float, nic_gbps: float, reduces: bool, nics: int = 8) -> Shape:
     return Shape(
         devices=8,
         vendor="nvidia",
@@ -39,10 +39,10 @@ def _dgx(arch: str, nvlink_gbps: float, pcie_gbps: float, nic_gbps: float, reduc
         pcie=Figures(pcie_gbps, _PCIE_US),
         sockets=2,
         socket=Figures(176, _PCIE_US),
-        bridges=8,
-        nics=8,
+        bridges=nics,
+        nics=nics,
         nic=Figures(nic_gbps, _NIC_US),
-        rails=8,
+        rails=nics,
         relays=True,
     )
 
@@ -57,21 +57,7 @@ SHAPES = {
     "8 x MI300X": Shape(
         devices=8, vendor="amd", arch="gfx942", fabric=MESH, fabric_link=Figures(512, 0.6), pcie=Figures(512, _PCIE_US)
     ),
-    "4 x HDR, A100 SXM": Shape(
-        devices=8,
-        vendor="nvidia",
-        arch="sm80",
-        fabric=NVSWITCH,
-        fabric_link=Figures(2400, _NVLINK_US),
-        pcie=Figures(256, _PCIE_US),
-        sockets=2,
-        socket=Figures(128, _PCIE_US),
-        bridges=4,
-        nics=4,
-        nic=Figures(200, _NIC_US),
-        rails=4,
-        relays=True,
-    ),
+    "4 x HDR, A100 SXM": _dgx("sm80", 2400, 256, 200, reduces=False, nics=4),
 }
 
 
@@ -117,7 +103,8 @@ def cluster(claim: Claim) -> Cluster:
     node = SHAPES[claim.system].node_class("node")
     names = tuple(f"n{place}" for place in range(claim.nodes))
     leaves = [f"rail{rail}" for rail in range(node.rails)] if claim.nodes > 1 else []
-    uplinks = [Switch(leaf, "spine", node.nics[0].gbps, 0.0) for leaf in leaves]
+    up = claim.nodes * (node.nics[0].gbps or 0.0) if leaves else None  # as many cables up as down
+    uplinks = [Switch(leaf, "spine", up, 0.0) for leaf in leaves]
     switches = (*uplinks, Switch("spine")) if leaves else ()
     return Cluster(claim.system, (node,), switches, (Block(names, tuple(leaves), "node"),))
 

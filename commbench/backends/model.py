@@ -15,7 +15,7 @@ from commbench.errors import UsageError
 from commbench.model import cost as costs
 from commbench.model import placement as placements
 from commbench.model.cost import Cost
-from commbench.model.library import Library
+from commbench.model.library import Library, choices
 from commbench.model.placement import Placement
 from commbench.model.routes import Routes
 from commbench.model.schedule import NotApplicable, collectives, names
@@ -107,8 +107,9 @@ class Backend:
         return sorted(taken & {tier for _, routes in self._placed.values() for tier in routes.instant})
 
     def _known(self, collective: str, n: int) -> list[str]:
-        """Return the library's own schedules that exist here."""
-        return [one for one in self.habits.algorithms if isinstance(self.cost(collective, one, n), Cost)]
+        """Return what `auto` chooses from of the schedules that exist here."""
+        known = choices(self.habits, self.placement(n).vendors())
+        return [one for one in known if isinstance(self.cost(collective, one, n), Cost)]
 
     def _why_not(self, collective: str, algorithm: str, n: int) -> str:
         if algorithm in names() and collective not in collectives(algorithm):
@@ -120,11 +121,11 @@ class Backend:
             return ""
         if n < 2:
             return f"a collective takes two ranks, there is {n}"
-        known = ", ".join(self.habits.algorithms)
+        known = ", ".join(choices(self.habits, self.placement(n).vendors()))
         return f"no schedule of the model does {collective} here as {self.habits.name} would, which has {known}"
 
     def _place(self, n: int) -> tuple[Placement, Routes]:
         if n not in self._placed:
             placement = placements.fill(self.cluster, n, self.per_node)
-            self._placed[n] = placement, Routes(placement)
+            self._placed[n] = placement, Routes(placement, self.habits)
         return self._placed[n]

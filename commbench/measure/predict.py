@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -225,7 +226,7 @@ def _about(
         return
     place = f"{n} ranks: " if several else ""
     _, best = backend.predict(collective.name, AUTO, n, sizes)
-    changes = [(a, b) for a, b in zip(range(len(sizes)), range(1, len(sizes)), strict=False) if best[a] != best[b]]
+    changes = [(a, b) for a, b in pairwise(range(len(sizes))) if best[a] != best[b]]
     text = best[0]
     for a, b in changes:
         crossing = _crossing(collective, backend, n, (best[a], sizes[a]), (best[b], sizes[b]))

@@ -77,12 +77,17 @@ class Cost:
             once = self.times == 1
             turn = fixed[:, None] + np.outer(np.where(once, full, self.mean @ slower), sizes)
             return np.asarray(self.times @ np.maximum(turn, np.outer(full, sizes)))
-        together = (self.together * slower).max(initial=0.0)
+        return self._pipeline(sizes, fixed, full, (self.together * slower).max(initial=0.0))[0]
+
+    def _pipeline(self, sizes: Floats, fixed: Floats, full: Floats, together: float) -> tuple[Floats, Floats]:
+        """Return the seconds of each size in as many chunks as are best, and how many these are; both (sizes,)."""
+        import numpy as np
+
         software = self.step * self.messages.max(initial=0.0)
         chunks = 2.0 ** np.arange(_MOST_CHUNKS)[:, None]
         part = np.maximum(sizes / chunks, np.minimum(sizes, CHUNK))
         total = fixed.sum() + part * full.sum() + (chunks - 1) * (software + part * together)
-        return np.asarray(total.min(axis=0))
+        return total.min(axis=0), chunks[total.argmin(axis=0), 0]
 
     @property
     def loaded(self) -> list[str]:
@@ -90,30 +95,40 @@ class Cost:
         return [name for place, name in enumerate(self.tiers) if self.load[:, place].any()]
 
     def limits(self, size: float) -> list[tuple[str, float]]:
-        """Return what the time of one size is mostly made of, the largest first: ("latency of dgx nic", seconds)."""
+        """Return what the seconds of one size add up from, the largest first: ("latency of dgx nic", seconds).
+
+        Where turns of a chain wait for the fullest link, software and latencies pass meanwhile and are no part of them.
+        """
         import numpy as np
 
-        parts = {"software": float(self.times @ self.messages * self.step)}
-        for place, name in enumerate(self.tiers):
-            parts[f"latency of {name}"] = float(self.times @ self.latency[:, place])
-        load = self.together[None, :] if self.pipelined else self.load
-        times = np.ones(1) if self.pipelined else self.times
-        which = load.argmax(axis=1)
-        for place, name in enumerate(self.tiers):
-            chosen = which == place
-            parts[f"bandwidth of {name}"] = float(size * (times[chosen] @ load[chosen, place]))
+        software, latency, carried = self.step * self.messages, self.latency, _only_highest(self.load)
+        fixed, full = software + latency.sum(axis=1), self.load.max(axis=1, initial=0.0)
+        if self.pipelined:
+            together = _only_highest(self.together[None, :])[0]
+            chunks = float(self._pipeline(np.array([size]), fixed, full, together.sum())[1][0])
+            in_software = software.sum() + (chunks - 1) * software.max(initial=0.0)
+            in_latency = latency.sum(axis=0)
+            in_bandwidth = size / chunks * (carried.sum(axis=0) + (chunks - 1) * together)
+        else:
+            waits = self.times * ((self.times == 1) | (fixed + size * self.mean.sum(axis=1) >= size * full))
+            chained = (self.times > 1) & (waits > 0)
+            in_software, in_latency = waits @ software, waits @ latency
+            in_bandwidth = size * (self.times @ np.where(chained[:, None], self.mean, carried))
+        parts = {"software": float(in_software)}
+        parts |= {f"latency of {name}": part for name, part in zip(self.tiers, in_latency.tolist(), strict=True)}
+        parts |= {f"bandwidth of {name}": part for name, part in zip(self.tiers, in_bandwidth.tolist(), strict=True)}
         return sorted(((name, seconds) for name, seconds in parts.items() if seconds > 0), key=lambda one: -one[1])
 
 
 def cost(collective: str, algorithm: str, placement: Placement, library: Library, routes: Routes | None = None) -> Cost:
     """Return what one algorithm costs; raise NotApplicable where it does not exist there.
 
-    `routes` of the same placement may be given, since they are the same for all algorithms.
+    `routes` of the same placement and library may be given, since they are the same for all algorithms.
     """
     group = placements.group(placement, library)
     channels = [make(algorithm, collective, group, channel) for channel in range(group.channels)]
     step_us = placement.cluster.step_us
-    return of(channels, routes or Routes(placement), (step_us or 0.0) * 1e-6)
+    return of(channels, routes or Routes(placement, library), (step_us or 0.0) * 1e-6)
 
 
 def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
@@ -126,13 +141,18 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
     latency, load, mean = (np.zeros((steps, tiers)) for _ in range(3))
     together = np.zeros(routes.links)
     ways: dict[int, _Ways] = {}
+    needed = together
     for place in range(steps):
         here = [(number, one, one.steps[place]) for number, one in enumerate(channels) if place < len(one.steps)]
         times[place] = here[0][2].times
         messages[place] = max(_messages(step_, routes.placement.n) for _, _, step_ in here)
+        last, ways = ways, {number: _ways(routes, step_, ways.get(number)) for number, _, step_ in here}
+        if place and _repeats(ways, last, here, times[place], times[place - 1]):  # as the all-gather of a ring
+            latency[place], load[place], mean[place] = latency[place - 1], load[place - 1], mean[place - 1]
+            together += needed
+            continue
         on_links = np.zeros(routes.links)
         for number, schedule, step_ in here:
-            ways[number] = _ways(routes, step_, ways.get(number))
             share = step_.count / (schedule.blocks * len(channels))
             on_links += np.bincount(ways[number].link, weights=share[ways[number].transfer], minlength=routes.links)
         needed = _needed(on_links, routes)
@@ -151,6 +171,21 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
         channels[0].pipelined,
         step,
     )
+
+
+def _repeats(
+    ways: dict[int, _Ways],
+    last: dict[int, _Ways],
+    here: Sequence[tuple[int, Schedule, Step]],
+    now: float,
+    before: float,
+) -> bool:
+    """Whether the steps of a place put the same on the same links as those of the place before."""
+    import numpy as np
+
+    return (now > 1) == (before > 1) and ways.keys() == last.keys() and all(
+        ways[number] is last[number] and np.array_equal(step.count, last[number].step.count) for number, _, step in here
+    )  # fmt: skip
 
 
 def _messages(step: Step, n: int) -> int:
@@ -250,3 +285,10 @@ def _highest(values: Floats, tier: Ints, tiers: int) -> Floats:
     found = np.zeros(tiers)
     np.maximum.at(found, tier, values)
     return found
+
+
+def _only_highest(load: Floats) -> Floats:
+    """Return `load`, (steps, tiers), with the highest of each step, and 0 for its other tiers."""
+    import numpy as np
+
+    return np.where(np.arange(load.shape[1]) == load.argmax(axis=1)[:, None], load, 0.0)

@@ -386,15 +386,15 @@ def _cost_of(record: Record, placement: Placement) -> Cost:
     import numpy as np
 
     algorithm = _ran(record) or ""
+    library = LIBRARIES.get(record.backend, LIBRARIES["mpi"])
     if record.collective != _MESSAGE:
-        library = LIBRARIES.get(record.backend, LIBRARIES["mpi"])
         return costs.cost(record.collective, algorithm, placement, library)
     ends = np.array([0]), np.array([1])
     second = expand_ranges(record.ranks)[1]
     source, target = ends[::-1] if record.root == second else ends
     one = np.ones(1, dtype=np.int64)
     message = Schedule(1, (Step(source, target, one, lambda _: (one - 1, one - 1)),))
-    return costs.of([message], Routes(placement), 0.0)
+    return costs.of([message], Routes(placement, library), 0.0)
 
 
 def _digest(cost: Cost) -> tuple[Any, ...]:

@@ -15,8 +15,8 @@ def grow(cluster: Cluster, nodes: int) -> Cluster:
     """Return `cluster` with at least `nodes` nodes: itself where it has them, else repeated under a core.
 
     Each unit's way to the core has the bandwidth of all uplinks below its root, or, where leaves are roots, of all NICs
-    of its nodes: the same oversubscription again. Its latency is the largest of an uplink. The figures are defaults,
-    since nobody built this.
+    of its nodes: the same oversubscription again. Its latency is the largest of an uplink. The core adds up (SHARP)
+    where all switches do. The figures are defaults, since nobody built this.
     """
     units = -(-nodes // max(1, cluster.nodes))
     if units <= 1:
@@ -45,7 +45,7 @@ def grow(cluster: Cluster, nodes: int) -> Cluster:
             for one in cluster.blocks
         ]
     if roots:
-        switches.append(Switch(CORE))
+        switches.append(Switch(CORE, reduces=all(one.reduces for one in cluster.switches)))
     return replace(cluster, name=f"{units} x {cluster.name}", switches=tuple(switches), blocks=tuple(blocks), cables=())
 
 
@@ -58,12 +58,6 @@ def _up(cluster: Cluster, root: str) -> tuple[float | None, float | None]:
     us = max((one.us for one in cluster.switches if one.us is not None), default=None)
     below = [one.gbps for one in cluster.switches if one.parent == root]
     if not below:  # a leaf
-        below = [
-            len(block.nodes) * nic.gbps if nic.gbps is not None else None
-            for block in cluster.blocks
-            if block.leaves and block.node_class
-            for nic in cluster.by_class[block.node_class].nics
-            if block.leaves[min(nic.rail, len(block.leaves) - 1)] == root
-        ]
+        return cluster.from_nodes(root), us
     known = [gbps for gbps in below if gbps is not None]
     return sum(known) if known and len(known) == len(below) else None, us

@@ -49,10 +49,11 @@ class Placement:
         return [(self.cluster.classes[one], np.flatnonzero(of_rank == one)) for one in np.unique(of_rank)]
 
     def vendors(self) -> set[str]:
-        """Return the vendors of the ranks' devices."""
-        return {
-            node.devices[device].vendor for node, ranks in self.classes() for device in set(self.device[ranks].tolist())
+        """Return the vendors of the ranks' devices, as far as they are said."""
+        every = {
+            node.devices[place].vendor for node, ranks in self.classes() for place in set(self.device[ranks].tolist())
         }
+        return every - {""}
 
 
 def fill(cluster: Cluster, ranks: int, per_node: int | None = None) -> Placement:
@@ -102,7 +103,7 @@ def group(placement: Placement, library: Library) -> Group:
         _orders(placement, library, node, rail, classes),
         reduces,
         bool(switches) and all(one.reduces for one in switches),
-        len(placement.vendors() - {""}) or 1,
+        len(placement.vendors()) or 1,
     )
 
 
@@ -111,8 +112,9 @@ def _orders(
 ) -> tuple[Ints, ...]:
     import numpy as np
 
-    if not library.by_node:
+    if not library.by_node and len(placement.vendors()) < 2:
         return (np.arange(placement.n),)
+    # Of several vendors each node's rings are its own library's, and MPI is between nodes alone: see hierarchical.py.
     several = int(node.max()) > 0
     inside = {one.name: rings(one, sorted(set(placement.device[ranks].tolist()))) for one, ranks in classes}
     channels = max(

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commbench.errors import UsageError
+from commbench.model.library import Library
 from commbench.model.placement import Placement
 from commbench.topology.node import BYTES, CPU, FABRIC, Hop, NodeClass
 
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Routes:
-    """The links of the nodes that a placement uses, and of the switches above them.
+    """The links of the nodes that a placement uses, and of the switches above them, as a library takes them.
 
     `rate` is bytes per second, `latency` seconds, `tier` the place of the tier in `tiers`; each of shape (links,). What
     nobody said is NaN: a rate that is needed and unknown is an error, a latency counts as none.
     """
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, library: Library) -> None:
         import numpy as np
 
         self.placement = placement
@@ -37,7 +38,7 @@ class Routes:
         arrays = cluster.arrays
         self._nodes, self._at = np.unique(placement.node, return_inverse=True)
         self._class = arrays.node_class[self._nodes]
-        self._tables = {int(one): _Inside(cluster.classes[one]) for one in np.unique(self._class)}
+        self._tables = {int(one): _Inside(cluster.classes[one], library.by_node) for one in np.unique(self._class)}
         inside = max(2 * len(table.node.links) for table in self._tables.values())
         rails = max(1, max(len(table.node.nics) for table in self._tables.values()))
         self._width = inside + 2 * rails  # links of a node: its own, then its NICs' cables, out and in
@@ -128,7 +129,7 @@ class Routes:
         top = n + self._domains
         for ends, others, out in ((source, target, True), (target, source, False)):
             chosen = np.flatnonzero((others >= n) & (others < top) & (ends < n))
-            self._inside(chosen, ends[chosen], "switch", pairs, out)
+            self._to_switch(chosen, ends[chosen], pairs, out)
             chosen = np.flatnonzero((others == top) & (ends < n))
             self._to_top(chosen, ends[chosen], pairs, out)
         if not pairs:
@@ -151,32 +152,39 @@ class Routes:
         near = at[source] == at[target]
         joined = ~near & (self._domain[source] == self._domain[target])
         for place, table in self._tables.items():
-            of_source, of_target = self._class[at[source]] == place, self._class[at[target]] == place
-            chosen = near & of_source
-            self._hops(
-                transfer[chosen], at[source[chosen]], table.pair[device[source[chosen]], device[target[chosen]]], pairs
-            )
-            self._hops(
-                transfer[joined & of_source],
-                at[source[joined & of_source]],
-                table.switch[device[source[joined & of_source]]],
-                pairs,
-            )
-            self._hops(
-                transfer[joined & of_target],
-                at[target[joined & of_target]],
-                table.reverse(table.switch[device[target[joined & of_target]]]),
-                pairs,
-            )
+            chosen = near & (self._class[at[source]] == place)
+            hops = table.pair[device[source[chosen]], device[target[chosen]]]
+            self._hops(transfer[chosen], at[source[chosen]], hops, pairs)
+        self._to_switch(transfer[joined], source[joined], pairs, out=True)
+        self._to_switch(transfer[joined], target[joined], pairs, out=False)
         far = ~near & ~joined
         if far.any():
             self._network(transfer[far], source[far], target[far], pairs)
 
-    def _inside(self, transfer: Ints, ranks: Ints, what: str, pairs: list[tuple[Ints, Ints]], out: bool) -> None:
+    def _to_switch(self, transfer: Ints, ranks: Ints, pairs: list[tuple[Ints, Ints]], out: bool) -> None:
+        """The way between ranks and the NVSwitch of their domain, or back."""
         for place, table in self._tables.items():
             chosen = self._class[self._at[ranks]] == place
-            hops = getattr(table, what)[self.placement.device[ranks[chosen]]]
+            hops = table.switch[self.placement.device[ranks[chosen]]]
             self._hops(transfer[chosen], self._at[ranks[chosen]], hops if out else table.reverse(hops), pairs)
+
+    def _to_cable(
+        self,
+        transfer: Ints,
+        ranks: Ints,
+        nics: Ints,
+        staged: NDArray[np.bool_],
+        pairs: list[tuple[Ints, Ints]],
+        out: bool,
+    ) -> None:
+        """The way from ranks to their NICs and out of these, or back; where it is `staged`, by the host's memory."""
+        for place, table in self._tables.items():
+            for way, which in ((table.nic, ~staged), (table.staged, staged)):
+                chosen = (self._class[self._at[ranks]] == place) & which
+                if chosen.any():
+                    hops = way[self.placement.device[ranks[chosen]], nics[chosen]]
+                    self._hops(transfer[chosen], self._at[ranks[chosen]], hops if out else table.reverse(hops), pairs)
+        pairs.append((transfer, self._at[ranks] * self._width + self._nics + 2 * nics + (0 if out else 1)))
 
     def _network(self, transfer: Ints, source: Ints, target: Ints, pairs: list[tuple[Ints, Ints]]) -> None:
         """The way over the network: a device to its NIC, the NIC's cable, switches up and down, and the same back."""
@@ -186,16 +194,8 @@ class Routes:
         rail_in = self._rail(target, nic_in)
         nic_out = self._nic_of(source, rail_in)
         staged = self._vendor[source] != self._vendor[target]  # no library of theirs: through the hosts' memory
-        for ranks, nics, out in ((source, nic_out, True), (target, nic_in, False)):
-            for place, table in self._tables.items():
-                for way, which in ((table.nic, ~staged), (table.staged, staged)):
-                    chosen = (self._class[self._at[ranks]] == place) & which
-                    if chosen.any():
-                        hops = way[self.placement.device[ranks[chosen]], nics[chosen]]
-                        self._hops(
-                            transfer[chosen], self._at[ranks[chosen]], hops if out else table.reverse(hops), pairs
-                        )
-            pairs.append((transfer, self._at[ranks] * self._width + self._nics + 2 * nics + (0 if out else 1)))
+        self._to_cable(transfer, source, nic_out, staged, pairs, out=True)
+        self._to_cable(transfer, target, nic_in, staged, pairs, out=False)
         leaves = self.placement.cluster.arrays.leaf
         here = leaves[self.placement.node[source], self._rail(source, nic_out)].astype(np.int64)
         there = leaves[self.placement.node[target], rail_in].astype(np.int64)
@@ -236,11 +236,7 @@ class Routes:
         if not len(transfer):
             return
         nics = self._nic_of(ranks, None)
-        for place, table in self._tables.items():
-            chosen = self._class[self._at[ranks]] == place
-            hops = table.nic[self.placement.device[ranks[chosen]], nics[chosen]]
-            self._hops(transfer[chosen], self._at[ranks[chosen]], hops if out else table.reverse(hops), pairs)
-        pairs.append((transfer, self._at[ranks] * self._width + self._nics + 2 * nics + (0 if out else 1)))
+        self._to_cable(transfer, ranks, nics, np.zeros(len(ranks), dtype=bool), pairs, out)
         arrays = self.placement.cluster.arrays
         here = arrays.leaf[self.placement.node[ranks], self._rail(ranks, nics)].astype(np.int64)
         while len(transfer):
@@ -273,7 +269,7 @@ class Routes:
                     f"a node of class {table.node.name} sends over the network, and has no NIC that all of its devices "
                     "reach: add `nics` to the class"
                 )
-            if rail is not None and table.node.relays:
+            if rail is not None and table.relays:
                 on_rail = table.on_rail[np.minimum(rail[chosen], len(table.on_rail) - 1)]
                 own = np.where((on_rail >= 0) & (rail[chosen] < len(table.on_rail)), on_rail, own)
             found[chosen] = own
@@ -303,10 +299,11 @@ class Routes:
 class _Inside:
     """The ways within one class of nodes, as tables of links by place of device and NIC; -1 fills up."""
 
-    def __init__(self, node: NodeClass) -> None:
+    def __init__(self, node: NodeClass, may_relay: bool) -> None:
         import numpy as np
 
         self.node = node
+        self.relays = node.relays and may_relay
         ids = [device.id for device in node.devices]
         nics = [nic.id for nic in node.nics]
         pairs = [[node.route(a, b) if a != b else self._through(a) for b in ids] for a in ids]
@@ -334,7 +331,7 @@ class _Inside:
         node = self.node
         start, end = node.devices[device].id, node.nics[nic].id
         near = [place for place, own in enumerate(node.nearest_nics) if own == nic]
-        if node.relays and near and device not in near:
+        if self.relays and near and device not in near:
             over = node.route(start, node.devices[near[0]].id)
             last = node.route(node.devices[near[0]].id, end)
             if over is not None and last is not None and any(node.links[hop.link].kind in FABRIC for hop in over):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from commbench.errors import UsageError
 from commbench.model.cost import Cost, cost
 from commbench.model.growth import grow
-from commbench.model.library import Library, of_vendors
+from commbench.model.library import Library, choices, of_vendors
 from commbench.model.placement import fill
 from commbench.model.routes import Routes
 from commbench.model.schedule import NotApplicable
@@ -57,9 +57,9 @@ def scaling(
         placement = fill(grown, ranks)
         vendors = placement.vendors()
         habits = library or of_vendors(vendors)
-        names = algorithms or (habits.algorithms if len(vendors) == 1 else ("hierarchical",))
+        names = algorithms or choices(habits, vendors)
         best: tuple[float, str, Cost] | None = None
-        routes = Routes(placement)
+        routes = Routes(placement, habits)
         for name in names:
             try:
                 found = cost(collective, name, placement, habits, routes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from commbench.topology.node import DECLARED, NodeClass
+from commbench.topology.node import COMPUTE, DECLARED, NodeClass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +102,22 @@ class Cluster:
         return sum(
             len(block.nodes) * len(self.by_class[block.node_class].devices) for block in self.blocks if block.node_class
         )
+
+    def from_nodes(self, leaf: str) -> float | None:
+        """Return the Gb/s of all compute NICs that are plugged into a leaf; None where one is not known."""
+        total = 0.0
+        for block in self.blocks:
+            if leaf not in block.leaves:
+                continue
+            if not block.node_class:
+                return None
+            for nic in self.by_class[block.node_class].nics:
+                place = nic.rail if len(block.leaves) > 1 else 0
+                if nic.role == COMPUTE and block.leaves[place : place + 1] == (leaf,):
+                    if nic.gbps is None:
+                        return None
+                    total += nic.gbps * len(block.nodes)
+        return total
 
     @cached_property
     def arrays(self) -> Arrays:

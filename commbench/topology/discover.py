@@ -40,7 +40,7 @@ from commbench.topology.node import (
 )
 from commbench.topology.pci import Slot, hang
 from commbench.topology.rates import nvlink_gbps, pcie_gbps, socket_gbps, xgmi_gbps
-from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi
+from commbench.topology.readers import hwloc_xml, nvidia_smi, rocm_smi, slurm_addr
 from commbench.topology.reading import Reading, TopologyError
 from commbench.units import expand_ranges
 
@@ -51,7 +51,6 @@ _ADDRESS = re.compile(r"[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[\da-f]", re.IGNOREC
 _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 _GPU_CLASSES = ("0x0302", "0x0380", "0x1200")
 _XGMI_TYPE = 11  # of KFD's links: HSA_IOLINK_TYPE_XGMI
-_SHARP = 90  # NVSwitches of Hopper and later add up what GPUs send
 
 
 def discover(system: System | None = None) -> Reading:
@@ -343,8 +342,7 @@ class _Discovery:
             if link.b in mine:
                 other = names[mine[link.b].busid]
             else:
-                newest = max((int(one.arch[2:]) for one in mine.values() if one.arch), default=0)
-                other = self.draft.switch(reduces=newest >= _SHARP)
+                other = self.draft.switch(one.arch for one in mine.values())
             self.draft.link(names[gpu.busid], other, NVLINK, each * link.count, count=link.count, source=source)
         self.findings += [one for one in matrix.findings if one.rule in ("incomplete", "unsymmetric", "short-rows")]
 
@@ -412,19 +410,19 @@ class _Discovery:
     def _switches(self, host: str) -> tuple[tuple[Switch, ...], tuple[str, ...], str]:
         """Return the switches above this node, its leaves, and the block that Slurm puts it in."""
         environment = self.system.environment
-        address = environment.get("SLURM_TOPOLOGY_ADDR", "")
-        names, kinds = address.split("."), environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
-        chain, block = [], ""
-        if address and len(names) == len(kinds):
-            chain = [name for name, kind in zip(names, kinds, strict=True) if kind == "switch" and name]
-            block = next((name for name, kind in zip(names, kinds, strict=True) if kind == "block"), "")
-        elif address:
-            self._say(
-                "topology-address",
-                DOUBT,
-                f"SLURM_TOPOLOGY_ADDR={address} does not fit its pattern",
-                "give topology.conf itself",
-            )
+        chain: list[str] = []  # the closest last
+        block = ""
+        if address := environment.get("SLURM_TOPOLOGY_ADDR", ""):
+            pattern = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")
+            source = f"SLURM_TOPOLOGY_ADDR={address}"
+            try:
+                path = slurm_addr.path(address, [pattern], source)
+                if path.node != environment.get("SLURMD_NODENAME", path.node):
+                    raise TopologyError(source, None, f"by its pattern {pattern} it is of another node, {path.node}")
+            except TopologyError as wrong:
+                self._say("topology-address", DOUBT, str(wrong), "give topology.conf itself")
+            else:
+                chain, block = list(reversed(path.above)), path.block
         elif environment.get("SLURM_JOB_ID") and self.system.commands("scontrol"):
             shown = self.system.run("scontrol", "show", "topology", host).text
             levels = re.findall(r"SwitchName=(\S+) Level=(\d{1,3})\b", shown)

@@ -26,6 +26,7 @@ from commbench.topology.node import (
 
 MOST_PARTS = 4096  # of a kind in one node: more is a broken file
 MOST_CPUS = 256  # all are joined in pairs
+_SHARP = 90  # sm90: Hopper, the first whose NVSwitches add up
 
 
 class TooManyParts(ValueError):
@@ -64,10 +65,15 @@ class Draft:
         known: dict[str, object] = {"source": DISCOVERED, **more}
         self.links.append(Link(a, b, kind, gbps, **known))  # type: ignore[arg-type]
 
-    def switch(self, reduces: bool = False) -> str:
-        """Return the id of the NVSwitch, of which a node has one plane; it is added where there is none."""
-        found = next((hub for hub in self.hubs if hub.kind == NVSWITCH), None)
-        return found.id if found else self.hub(Hub("nvswitch", NVSWITCH, reduces=reduces))
+    def switch(self, archs: Iterable[str] = ()) -> str:
+        """Return the id of the NVSwitch, of which a node has one plane; it is added where there is none.
+
+        It adds up what GPUs send (NVLink SHARP) where one of them, of the `archs`, is a Hopper or later.
+        """
+        if (found := next((hub for hub in self.hubs if hub.kind == NVSWITCH), None)) is not None:
+            return found.id
+        newest = max((int(arch[2:]) for arch in archs if arch.startswith("sm")), default=0)
+        return self.hub(Hub("nvswitch", NVSWITCH, reduces=newest >= _SHARP))
 
     def cpus(self) -> list[str]:
         """Return the ids of what NUMA nodes are."""

@@ -11,9 +11,8 @@ from commbench.topology import hosts
 from commbench.topology.figures import MOST_GBPS, MOST_US, gbps_of, us_of
 from commbench.topology.reading import TopologyError
 from commbench.topology.validate import hosts_at
-from commbench.topology.yaml_tree import Yaml
+from commbench.topology.yaml_tree import NUMBER, Yaml
 
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 
 
@@ -97,9 +96,9 @@ class Fields:
         if it is None or (it.text in ("null", "~") and not it.quoted):
             return None
         text = it.text if it.text is not None and len(it.text) <= 60 else ""
-        if _NUMBER.fullmatch(text) and not it.quoted:
+        if NUMBER.fullmatch(text) and not it.quoted:
             return float(text)
-        converted = float(text) if _NUMBER.fullmatch(text) else convert(text)
+        converted = float(text) if NUMBER.fullmatch(text) else convert(text)
         remedy = "a plain number" if converted is None else f"{converted:g}"
         raise self.error(it.line, f"{rule}, without a unit, not {it.shown}: write {remedy}")
 
@@ -117,3 +116,14 @@ class Fields:
     def _count(self, found: Sequence[str], line: int) -> None:
         if self.named + len(found) > hosts.MOST:
             raise self.error(line, f"a description names at most {hosts.MOST:,} nodes and switches, and this one more")
+
+    def annotations(self, entries: Mapping[str, Yaml], what: str) -> dict[str, Any]:
+        """Return what others say of a switch or block: annotations as they are, topograph's labels under that word."""
+        kept: dict[str, Any] = {}
+        if "annotations" in entries:
+            kept |= {
+                key: one.value for key, one in self.mapping(entries["annotations"], f"{what}: annotations").items()
+            }
+        if "labels" in entries:
+            kept["labels"] = {key: one.value for key, one in self.mapping(entries["labels"], f"{what}: labels").items()}
+        return kept

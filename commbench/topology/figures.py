@@ -33,8 +33,8 @@ BOTH_WAYS = (
     (XGMI, "gfx950", 153.6, "one of an MI355X's links"),
 )
 
-_RATE = re.compile(r"([0-9.]+)\s*([kMGT]?)(i?)(b|B|bit|byte|bytes)(?:/s|ps|/sec)?")
-_TIME = re.compile(r"([0-9.]+)\s*(ns|us|µs|μs|ms|s)")
+_RATE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([kMGT]?)(i?)(b|B|bit|byte|bytes)(?:/s|ps|/sec)?")
+_TIME = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*(ns|us|µs|μs|ms|s)")
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 _MICROSECONDS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
 
@@ -42,7 +42,7 @@ _MICROSECONDS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 
 def gbps_of(text: str) -> float | None:
     """Return the Gb/s that a rate with a unit stands for: "900GB/s" is 7200, "400Gb/s" 400; None for no rate."""
     found = _RATE.fullmatch(text.strip())
-    if not found or found[1].count(".") > 1 or found[1] == ".":
+    if not found:
         return None
     base = 1024 if found[3] else 1000
     bits = float(found[1]) * base ** _POWERS[found[2]] * (1 if found[4] in ("b", "bit") else 8)
@@ -52,7 +52,7 @@ def gbps_of(text: str) -> float | None:
 def us_of(text: str) -> float | None:
     """Return the microseconds that a time with a unit stands for: "600ns" is 0.6; None for no time."""
     found = _TIME.fullmatch(text.strip())
-    if not found or found[1].count(".") > 1 or found[1] == ".":
+    if not found:
         return None
     return float(f"{float(found[1]) * _MICROSECONDS[found[2]]:.6g}")
 

@@ -26,7 +26,8 @@ _ARM_GBYTES, _POWER_GBYTES, _INTEL_OLD_GBYTES = 6.0, 32.0, 6.0
 # Gb/s that a single cable (of PCIe: sixteen lanes) carries per direction in the fastest generation on sale: NVLink 5,
 # the xGMI of MI350, PCIe 6.0, NVLink-C2C of Grace (all of its lanes). More is most likely both directions together.
 FASTEST = {NVLINK: 400.0, XGMI: 640.0, PCIE: 968.0, C2C: 3600.0}
-MOST_NVLINKS = 18  # of one GPU: Hopper and Blackwell
+
+MOST_NVLINKS = 18  # of one GPU: Hopper and Blackwell (their data sheets)
 
 
 def pcie_gbps(speed: str, lanes: int) -> float | None:
@@ -68,9 +69,12 @@ def socket_gbps(arch: str, vendor: str, family: int, model: int) -> float | None
 
 
 def counts_both(link: Link) -> bool:
-    """Whether a link is said to carry more than any of its kind does in one direction."""
+    """Whether a link is said to carry more than any of its kind does in one direction.
+
+    A single NVLink may be all of a GPU's, where nobody counted them.
+    """
     most = FASTEST.get(link.kind)
     cables = 1 if link.kind == C2C else max(1, link.count)
-    if link.kind == NVLINK and cables == 1:  # or nobody counted them
+    if link.kind == NVLINK and cables == 1:
         cables = MOST_NVLINKS
     return link.gbps is not None and most is not None and link.gbps > 1.001 * most * cables

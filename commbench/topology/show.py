@@ -57,21 +57,6 @@ def figures(gbps: float | None, us: float | None, count: int | None, source: str
     return ", ".join([f"{rate}{cables}", *([] if us is None else [f"{us:g} us"]), source])
 
 
-def down(cluster: Cluster, blocks: Sequence[Block], leaf: str) -> float | None:
-    """Return the Gb/s of all NICs that are plugged into a leaf; None where one is not known."""
-    total = 0.0
-    for block in blocks:
-        if not block.node_class:
-            return None
-        for nic in cluster.by_class[block.node_class].nics:
-            place = nic.rail if len(block.leaves) > 1 else 0
-            if nic.role == COMPUTE and block.leaves[place : place + 1] == (leaf,):
-                if nic.gbps is None:
-                    return None
-                total += nic.gbps * len(block.nodes)
-    return total
-
-
 def ratio(below: float | None, above: float | None) -> str:
     """Return how far more comes from below than can go up, "" where that is not known."""
     return f"{below / above:.3g}:1" if below and above else ""
@@ -145,7 +130,7 @@ class _Fabric:
         if children := self.below[name]:
             known = [child.gbps for child in children if child.gbps is not None]
             return sum(known) if len(known) == len(children) else None
-        return down(self.cluster, [self.cluster.blocks[place] for place in self.on[name]], name)
+        return self.cluster.from_nodes(name)
 
 
 def _fabric(cluster: Cluster) -> Iterator[str]:

@@ -19,7 +19,7 @@ LARGEST = 1 << 22  # characters: 100,000 GPUs are some ten thousand lines
 DEEPEST = 16  # lists and mappings in one another
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")}
 _INT = re.compile(r"[-+]?[0-9]+")
-_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
 _LONGEST_NUMBER = 400  # digits: Python's own limit is far above
 
@@ -47,7 +47,7 @@ class Yaml:
             return text
         if text in _WORDS:
             return _WORDS[text]
-        return int(text) if _INT.fullmatch(text) else float(text) if _FLOAT.fullmatch(text) else text
+        return int(text) if _INT.fullmatch(text) else float(text) if NUMBER.fullmatch(text) else text
 
     @property
     def shown(self) -> str:

@@ -127,7 +127,7 @@ def test_the_last_lines_say_where_the_best_changes_and_what_limits(run: Path) ->
     text = (run.parent / "table.txt").read_text()
     (line,) = (line for line in text.splitlines() if line.startswith("# 256 ranks: best of nccl's: "))
     assert " -> ring at " in line
-    assert "# 256 ranks: ring at 8G is made of bandwidth of dgx-h100 nic 9" in text
+    assert "# 256 ranks: ring at 8G is made of bandwidth of dgx-h100 nic 100%" in text
     (small,) = (
         line for line in text.splitlines() if line.startswith("# 256 ranks: nvls_tree at 8 is made of latency of ")
     )

@@ -90,12 +90,13 @@ def test_a_ring_over_scalable_units_loads_the_spine() -> None:
     assert load(costs.cost("allreduce", "ring", fill(rails(4, per_unit=2), 32), NCCL), "uplink 0") > 0
 
 
-def test_without_relays_a_transfer_between_rails_takes_the_spine() -> None:
-    for relays in (True, False):
-        cluster = rails(4, per_unit=4, relays=relays)
-        # Ranks as they are numbered: the last of a node sends to the first of the next one, on another rail.
-        found = costs.cost("allreduce", "ring", fill(cluster, 32), MPI)
-        assert (load(found, "uplink 0") > 0) is not relays
+@pytest.mark.parametrize(("library", "relays", "spine"), [(NCCL, True, False), (NCCL, False, True), (MPI, True, True)])
+def test_between_rails_a_transfer_takes_the_spine_unless_the_library_relays(
+    library: Library, relays: bool, spine: bool
+) -> None:
+    # The last rank of a node sends to the first of the next one, on another rail.
+    found = costs.cost("allreduce", "ring", fill(rails(4, per_unit=4, relays=relays), 32), library)
+    assert (load(found, "uplink 0") > 0) is spine
 
 
 def test_every_nic_of_a_node_has_its_channel_of_the_ring() -> None:
@@ -185,8 +186,13 @@ def test_what_limits_names_the_parts_of_a_time(algorithm: str) -> None:
     assert small[0][0] == "latency of single nic"
     assert dict(small)["software"] > 0
     assert large[0][0] == "bandwidth of single nic"
-    if not found.pipelined:
-        assert sum(part for _, part in large) == pytest.approx(found.seconds(8e9)[0])
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "tree", "nvls_tree", "hierarchical"])
+@pytest.mark.parametrize("size", SIZES.tolist())
+def test_the_parts_of_a_time_add_up_to_it(algorithm: str, size: float) -> None:
+    found = costs.cost("allreduce", algorithm, fill(replace(rails(4, per_unit=2), step_us=1.0), 32), NCCL)
+    assert sum(part for _, part in found.limits(size)) == pytest.approx(found.seconds(size)[0])
 
 
 def test_a_bandwidth_that_nobody_said_is_named_when_it_is_taken() -> None:
@@ -217,7 +223,7 @@ def test_100_000_ranks_fit_a_gigabyte() -> None:
 
 def test_routes_may_be_shared_by_algorithms() -> None:
     placement = fill(rails(4, per_unit=2), 32)
-    routes = Routes(placement)
+    routes = Routes(placement, NCCL)
     for algorithm in ("ring", "tree"):
         alone = costs.cost("allreduce", algorithm, placement, NCCL).seconds(SIZES)
         assert costs.cost("allreduce", algorithm, placement, NCCL, routes).seconds(SIZES) == pytest.approx(alone)

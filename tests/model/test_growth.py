@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def test_a_unit_is_repeated_under_a_core_with_the_bandwidth_of_what_is_below() -
     h100 = read(shipped.find("h100-nvlink")).cluster
     roots = [one for one in grow(h100, 64).switches if one.parent == CORE]
     assert len(roots) == 2 and {one.gbps for one in roots} == {8 * 12800}
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_a_core_adds_up_where_all_switches_below_it_do(reduces: bool) -> None:
+    unit = replace(star(4), switches=(Switch("s", reduces=reduces),))
+    assert {one.reduces for one in grow(unit, 9).switches} == {reduces}
 
 
 def test_the_growth_of_one_algorithm_is_what_its_formula_says() -> None:

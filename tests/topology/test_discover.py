@@ -288,6 +288,14 @@ def test_a_job_of_slurm_knows_its_switches(
     assert rules(reading) == (["topology-address"] if address.startswith("a.b") else [])
 
 
+def test_a_nodes_name_may_have_dots_in_its_address(machine: Machine) -> None:
+    cpus(machine)
+    more = {"SLURM_TOPOLOGY_ADDR": "leaf1.n01.site", "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.node"}
+    reading = discover(machine.system(more={**more, "SLURMD_NODENAME": "n01.site"}))
+    (where,) = reading.cluster.blocks
+    assert (where.nodes, where.leaves, rules(reading)) == (("n01.site",), ("leaf1",), [])
+
+
 def test_scontrol_is_asked_where_the_job_has_no_address(machine: Machine) -> None:
     cpus(machine)
     machine.command(

@@ -110,7 +110,8 @@ def test_an_nvswitch_joins_all_that_hang_on_it() -> None:
         (Link("g0", "g1", NVLINK, 3600.0, count=18), False),
         (Link("g0", "g1", NVLINK, 7200.0, count=18), False),  # NVLink 5
         (Link("g0", "g1", NVLINK, 7200.0, count=12), True),
-        (Link("g0", "g1", NVLINK, 3600.0), False),  # nobody counted the cables
+        (Link("g0", "g1", NVLINK, 3600.0), False),  # all of an H100's, not counted
+        (Link("g0", "g1", NVLINK, 14400.0), True),
         (Link("g0", "c0", C2C, 3600.0, count=10), False),
         (Link("g0", "c0", C2C, 7200.0, count=10), True),
         (Link("g0", "c0", PCIE, 504.0), False),

@@ -46,7 +46,7 @@ def test_our_own_files_are_left_to_our_own_reader() -> None:
     [
         ("[leaf1, leaf2]", "[leaf1, leaf1]", "x:2: switch leaf1 is below core already, in line 2"),
         ("n5]", "n3]", "x:9: node n3 is declared already, in line 6"),
-        ("labels", "label", "x:3: switch core has no key 'label'"),
+        ("labels", "label", "x:3: switch core: unknown key 'label': did you mean labels?"),
         ('nodes: ["n[3-4]"]', "annotations: {}", "x:9: a block has nodes"),
         ("switch: leaf2", "switch: core", "x:2: switch core has both switches and nodes"),
         ('["n[3-4]"]', '["n[3-4"]', "x:10: a list of hosts"),

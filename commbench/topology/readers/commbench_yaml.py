@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from commbench.errors import unknown_name
 from commbench.results.findings import DOUBT, Finding, finding
@@ -197,17 +196,6 @@ class _Reader(Fields):
             self.word(entries.get("name"), "name"),
             self.annotations(entries, "a block"),
         )
-
-    def annotations(self, entries: Mapping[str, Yaml], what: str) -> dict[str, Any]:
-        """Return what others have said: annotations as they are, topograph's labels under that word."""
-        kept: dict[str, Any] = {}
-        if "annotations" in entries:
-            kept |= {
-                key: one.value for key, one in self.mapping(entries["annotations"], f"{what}: annotations").items()
-            }
-        if "labels" in entries:
-            kept["labels"] = {key: one.value for key, one in self.mapping(entries["labels"], f"{what}: labels").items()}
-        return kept
 
     def cables(self, it: Yaml | None, switches: set[str]) -> tuple[Cable, ...]:
         found = []

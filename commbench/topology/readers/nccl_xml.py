@@ -36,7 +36,6 @@ VERSIONS = {"1": "NCCL", "2": "RCCL"}
 _NVSWITCH, _POWER_BRIDGE = "0x068000", "0x068001"
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd"}
 _GCN = {"910": "gfx90a"}  # HIP numbered it so; the others are their own names
-_SHARP = 90  # NVSwitches of Hopper and later add up what GPUs send (NVLink SHARP)
 
 
 def recognise(text: str) -> float:
@@ -243,8 +242,7 @@ class _Host:
             elif link.tag == "nvlink" and target == _POWER_BRIDGE:
                 self.draft.link(gpu, cpu, C2C, count * nvlink_gbps(arch), count=count, source=DEFAULT)
             elif link.tag == "nvlink" and not target.startswith(("0x03", "0x12")):
-                newest = max((int(known[2:]) for known in self.archs.values() if known.startswith("sm")), default=0)
-                switch = self.draft.switch(reduces=newest >= _SHARP)
+                switch = self.draft.switch(self.archs.values())
                 self.draft.link(gpu, switch, NVLINK, count * nvlink_gbps(arch), count=count, source=DEFAULT)
             elif (other := self.gpus.get(bus_address(link.get("target")))) and other != gpu:
                 kind = NVLINK if link.tag == "nvlink" else XGMI

@@ -45,10 +45,10 @@ def read(text: str, source: str) -> Reading:
             addresses.append((line, label, found["value"]))
     paths: dict[str, Path] = {}
     for line, label, address in addresses:
-        path = _path(address, patterns.get(label, ()), source, line)
-        first = paths.setdefault(path.node, path)
-        if (first.above, first.block) != (path.above, path.block):
-            text = f"node {path.node} is elsewhere in line {first.line}; keep the lines of one cluster and one time"
+        its = path(address, patterns.get(label, ()), source, line)
+        first = paths.setdefault(its.node, its)
+        if (first.above, first.block) != (its.above, its.block):
+            text = f"node {its.node} is elsewhere in line {first.line}; keep the lines of one cluster and one time"
             raise TopologyError(source, line, text)
     cluster, findings = cluster_of(source, paths.values())
     value = f"{len(paths)} nodes are described: those whose tasks said where they are"
@@ -56,7 +56,8 @@ def read(text: str, source: str) -> Reading:
     return Reading((cluster,), (*findings, said))
 
 
-def _path(address: str, patterns: Iterable[str], source: str, line: int) -> Path:
+def path(address: str, patterns: Iterable[str], source: str, line: int = 0) -> Path:
+    """Return the way up that `address` tells by the one of the `patterns` that fits; TopologyError where none does."""
     parts = address.split(".")
     kinds = _kinds(parts, [pattern.split(".") for pattern in patterns], source, line)
     parts[len(kinds) - 1 :] = [".".join(parts[len(kinds) - 1 :])]  # a node's name may have dots

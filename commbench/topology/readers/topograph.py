@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from commbench.topology.cluster import Block, Cluster, Switch
-from commbench.topology.reading import Reading, TopologyError
-from commbench.topology.validate import NodesLine, SwitchLine, check_tree, hosts_at
-from commbench.topology.yaml_tree import Yaml, load
+from commbench.topology.fields import Fields
+from commbench.topology.reading import Reading
+from commbench.topology.validate import NodesLine, SwitchLine, check_tree
+from commbench.topology.yaml_tree import load
 
 TITLE = "topograph model"
 
@@ -35,33 +36,30 @@ def recognise(text: str) -> float:
 
 def read(text: str, source: str) -> Reading:
     """Return the tree."""
-    root = load(text, source)
-    _only(root, source, "a model", ("switches", "blocks"))
+    it = Fields(source)
+    top = it.mapping(load(text, source), "a model", ("switches", "blocks"))
     switches: list[SwitchLine] = []
     kept: dict[str, dict[str, Any]] = {}
-    top = (root.entries or {}).get("switches")
-    for name, one in _entries(top, source, "switches") if top else ():
-        line = top.keys[name] if top else one.line
-        if one.text == "":  # a leaf that is named, and no more
+    for name, one in it.mapping(top["switches"], "switches").items() if "switches" in top else ():
+        line, what = top["switches"].keys[name], f"switch {name[:60]}"
+        if one.text == "" and not one.quoted:  # a leaf that is named, and no more
             switches.append(SwitchLine(name, line))
             continue
-        _only(one, source, f"switch {name[:60]}", ("switches", "labels", "annotations"))
-        entries = one.entries or {}
-        below = _words(entries["switches"], source, "switches") if "switches" in entries else ()
+        entries = it.mapping(one, what, ("switches", "labels", "annotations"))
+        below = it.names(entries["switches"], "switches") if "switches" in entries else ()
         switches.append(SwitchLine(name, line, below))
-        kept[name] = _kept(one, source)
+        kept[name] = it.annotations(entries, what)
     groups: list[NodesLine] = []
     blocks: list[Block] = []
-    for one in _items((root.entries or {}).get("blocks"), source):
-        _only(one, source, "a block", ("switch", "nodes", "labels", "annotations", "name"))
-        entries = one.entries or {}
-        leaf = _words(entries["switch"], source, "switch") if "switch" in entries else ()
+    for one in it.items(top["blocks"], "blocks") if "blocks" in top else ():
+        entries = it.mapping(one, "a block", ("switch", "nodes", "labels", "annotations", "name"))
+        leaf = it.names(entries["switch"], "switch") if "switch" in entries else ()
         if "nodes" not in entries:
-            raise TopologyError(source, one.line, "a block has nodes, and this one has none; take it out")
-        nodes = _words(entries["nodes"], source, "nodes")
-        annotations = _kept(one, source)
-        name = _words(entries["name"], source, "name")[0] if "name" in entries else ""
+            raise it.error(one.line, "a block has nodes, and this one has none; take it out")
+        nodes = it.names(entries["nodes"], "nodes")
+        annotations = it.annotations(entries, "a block")
         groups.append(NodesLine(nodes, one.line, leaf))
+        name = it.word(entries.get("name"), "name")
         blocks.append(Block(nodes, leaf, domain=domain_of(annotations), name=name, annotations=annotations))
     tree = check_tree(source, switches, groups, implied=True, hollow=True)
     made = tuple(Switch(name, parent, annotations=kept.get(name, {})) for name, parent in tree.parents.items())
@@ -77,44 +75,3 @@ def domain_of(annotations: Mapping[str, Any]) -> str:
         elif key.endswith("/domain") and "accelerator" in key:
             return str(value)
     return ""
-
-
-def _kept(one: Yaml, source: str) -> dict[str, Any]:
-    """Return labels and annotations as one: annotations as they are, labels under that word."""
-    entries = one.entries or {}
-    found = dict(_entries(entries["annotations"], source, "annotations")) if "annotations" in entries else {}
-    plain: dict[str, Any] = {key: value.value for key, value in found.items()}
-    if "labels" in entries:
-        plain["labels"] = {key: value.value for key, value in _entries(entries["labels"], source, "labels")}
-    return plain
-
-
-def _only(one: Yaml, source: str, what: str, known: tuple[str, ...]) -> None:
-    for key, _ in _entries(one, source, what):
-        if key not in known:
-            text = f"{what} has no key {key[:60]!r}; known: {', '.join(known)}"
-            raise TopologyError(source, one.keys[key], text)
-
-
-def _entries(one: Yaml, source: str, what: str) -> list[tuple[str, Yaml]]:
-    if one.entries is None:
-        raise TopologyError(source, one.line, f"{what} is keys with values, not {one.shown}")
-    return list(one.entries.items())
-
-
-def _items(one: Yaml | None, source: str) -> list[Yaml]:
-    if one is None:
-        return []
-    if one.items is None:
-        raise TopologyError(source, one.line, f"blocks is a list, not {one.shown}")
-    return one.items
-
-
-def _words(one: Yaml, source: str, what: str) -> tuple[str, ...]:
-    """Return the names of a word or a list of words, each a list of hosts."""
-    found: list[str] = []
-    for part in [one] if one.items is None else one.items:
-        if not part.text:
-            raise TopologyError(source, part.line, f"{what} is a name or a list of names, not {part.shown}")
-        found += hosts_at(part.text, source, part.line)
-    return tuple(found)
