@@ -51,6 +51,7 @@ ENVIRONMENT: Mapping[str, str] = {
 _NAMESPACES = Path("/var/run/netns")
 _PREFIX = "commbench"
 _NAME = re.compile(rf"({_PREFIX}-(\d+)-(\d+)-[0-9a-f]+)(-\w+)?")  # its owner: process, and when that started
+_HOST = re.compile(r"[a-z][a-z0-9]{0,13}", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)bit")
 _SUBNET = "10.77"
 _SWITCHES = f"{_SUBNET}.255.254"  # where processes on the hosts call mpirun back
@@ -113,15 +114,20 @@ def cluster(
     host_rate: str = "1600mbit",
     trunk_rate: str = "400mbit",
     slow: Mapping[str, str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Iterator[Cluster]:
     """Build a cluster, and take it down with all that runs on it; `slow` gives a host or a leaf's trunk its own rate.
 
+    `names` are what hosts are called, leaf after leaf, where that is not hA0, hA1, ..., hB0: letters and digits.
     Takes down first what crashed processes left behind. Raises EmulationError where it cannot be built.
     """
     if not (1 <= leaves <= _MOST_LEAVES and 1 <= hosts_per_leaf <= _MOST_HOSTS):
         raise EmulationError(f"there can be 1 to {_MOST_LEAVES} leaves, with 1 to {_MOST_HOSTS} hosts on each")
     letters = [chr(ord("A") + i) for i in range(leaves)]
-    hosts = tuple(tuple(f"h{letter}{i}" for i in range(hosts_per_leaf)) for letter in letters)
+    called = iter(names or [f"h{letter}{i}" for letter in letters for i in range(hosts_per_leaf)])
+    if names and (len(set(names)) != leaves * hosts_per_leaf or not all(map(_HOST.fullmatch, names))):
+        raise EmulationError(f"{leaves * hosts_per_leaf} hosts have as many names, of letters and digits: {names}")
+    hosts = tuple(tuple(next(called) for _ in range(hosts_per_leaf)) for _ in letters)
     rates = {f"leaf{letter}": _bits(trunk_rate) for letter in letters}
     rates |= {host: _bits(host_rate) for leaf in hosts for host in leaf}
     if unknown := [name for name in slow or {} if name not in rates]:
@@ -175,7 +181,7 @@ def _build(built: Cluster) -> None:
     built.launcher.chmod(0o700)
     _batch("ip", "", [f"netns add {name}" for name in (built.name, *(f"{built.name}-{host}" for host in built.hosts))])
 
-    leaves = [f"leaf{host[1]}" for host, *_ in built.leaves]
+    leaves = [f"leaf{chr(ord('A') + i)}" for i in range(len(built.leaves))]
     links = [f"link add dev {bridge} type bridge" for bridge in leaves]
     limits: list[str] = []
     if len(leaves) == 2:

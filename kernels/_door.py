@@ -98,7 +98,9 @@ def parser(name: str) -> argparse.ArgumentParser:
 def read(name: str, patterns: Sequence[Pattern], arguments: Sequence[str]) -> Options:
     """Understand the command line; raise UsageError on the first thing that cannot be."""
     raw = vars(parser(name).parse_args(arguments))
-    factors = None if raw["factor"] is None else _names(raw["factor"], "--factor", list(FACTORS))
+    factors = None
+    if raw["factor"] is not None:
+        factors = [] if raw["factor"].strip().lower() == "none" else _names(raw["factor"], "--factor", list(FACTORS))
     for factor in factors or ():
         find_factor(factor)
     dtypes = _names(raw["dtype"] or "float16", "--dtype", TYPES)
@@ -155,13 +157,11 @@ def _registered(kernels: Sequence[str]) -> tuple[Pattern, ...]:
 
 
 def _names(text: str, flag: str, every: Sequence[str]) -> list[str]:
-    """Return the names in a list, each once and in small letters; "all" and "none" stand for what they say."""
+    """Return the names in a list, each once and in small letters; "all" stands for every one."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(names):
         raise UsageError(f"{flag} is a list of names with commas between them, not {text!r}")
-    if names in (["all"], ["none"]):
-        return list(every) if names == ["all"] else []
-    return list(dict.fromkeys(names))
+    return list(every) if names == ["all"] else list(dict.fromkeys(names))
 
 
 def main(patterns: Sequence[Pattern] = (), arguments: Sequence[str] | None = None) -> NoReturn:

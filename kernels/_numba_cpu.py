@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from commbench.errors import UsageError
 from commbench.kernels import _backend
 from commbench.kernels._backend import Facts
 from commbench.kernels._numba_vectors import FAST_MATH, lanes, scalars, vectors
@@ -48,9 +49,7 @@ class Backend(_backend.Backend):
 
     def __init__(self, device: str, ordinal: int) -> None:
         """Take this process's cores: there is one CPU, whatever its number."""
-        import numba
-
-        self._numba = numba
+        self._numba = _numba()
         self._compiled: dict[Any, Any] = {}
         cores = (
             sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
@@ -59,7 +58,7 @@ class Backend(_backend.Backend):
         free = memory_available()
         self.facts = Facts(
             name=_model(),
-            library=f"numba {numba.__version__}",
+            library=f"numba {self._numba.__version__}",
             memory=self.memory,
             cache=last_level_cache(cores),
             free=(1 << 62) if free is None else free,
@@ -137,6 +136,20 @@ class Backend(_backend.Backend):
             launch()
             found.append(perf_counter() - begin)
         return found
+
+
+def _numba() -> Any:
+    """Return Numba, able to compile and to start threads; raise UsageError where the environment forbids it."""
+    try:
+        import numba
+
+        if numba.config.DISABLE_JIT:
+            raise ValueError("NUMBA_DISABLE_JIT is set")
+        numba.set_num_threads(1)  # starts them
+    except (ImportError, ValueError) as error:
+        why = next(iter(str(error).splitlines()), "")
+        raise UsageError(f"Numba cannot work here ({why}): see the environment's NUMBA_... settings") from None
+    return numba
 
 
 def last_level_cache(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> int:

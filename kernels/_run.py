@@ -12,13 +12,15 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
 
 from commbench import __version__
 from commbench.backends.world import World
-from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, UsageError
+from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
 from commbench.kernels import _study
 from commbench.kernels._backend import Backend, Facts, find, shared
 from commbench.kernels._factors import FACTORS
@@ -37,7 +39,7 @@ from commbench.results.journal import Journal, append_beside, new_folder, read_m
 from commbench.results.kernels import KERNELS, Result, device_names, results, slow
 from commbench.results.record import FORMAT
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
-from commbench.units import approximate_size
+from commbench.units import LARGEST, approximate_size
 
 if TYPE_CHECKING:
     from commbench.kernels._door import Options
@@ -73,8 +75,12 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         watchdog.tell(_Guide(studies, world.size, Path(plan["folder"]), plan["session"]))
         crew = _Crew(world, watchdog, backend, studies, plan["effort"], journal)
         if journal is not None:
-            _say_first(journal, device, why, options)
-        code = crew.carry_out(options.progress)
+            _say(_first_lines(journal, device, why), _aside(options))
+        try:
+            code = crew.carry_out(options.progress)
+        except MemoryError as error:  # one rank's, which no other can wait for
+            note(f"error: memory ran out on rank {world.rank} ({error}); give a smaller --size, or start fewer ranks")
+            world.abort(EXIT_FAILED)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
             code = max(code, _print_results(journal, studies, devices, options))
@@ -225,11 +231,34 @@ def _take_up(launch: Launch) -> Journal:
     journal = Journal.reopen(Path(options.out or ""))
     plan = journal.manifest["plan"]
     here = {"collective": KERNELS, "backend": backend.name, "library": backend.facts.library, "size": world.size}
-    folder.check_same(journal.folder, plan["facts"], here, _SAME)
-    _study.from_cells(plan["cells"], world.size, options.patterns)
-    folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
+    try:
+        folder.check_same(journal.folder, plan["facts"], here, _SAME)
+        studies = _study.from_cells(plan["cells"], world.size, options.patterns)
+        _check_effort(plan["effort"])
+        folder.renew(journal, options.plan, options.given, plan["effort"], _RENEWABLE)
+        results(journal.cells, journal.visits, journal.records(), [about["peak"] for about in launch.devices])
+        _first_lines(journal, launch.device, "")
+    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ResultsError(
+            f"{journal.folder} holds no run of these kernels ({type(error).__name__}: {error}): start another run by "
+            "another --out"
+        ) from None
+    for study in studies:
+        _study.check_memory(study, launch.facts.free, plan["effort"]["size"])
+        _study.check_lists(study)
     journal.begin_session(folder.session(launch.words, launch.site))
     return journal
+
+
+def _check_effort(effort: Mapping[str, Any]) -> None:
+    """Raise where the effort in a manifest is none that `_begin` writes."""
+    rounds, budget, size, _ = (effort[name] for name in ("rounds", "budget", "size", "seed"))
+    if not (isinstance(rounds, int) and 1 <= rounds <= LARGEST):
+        raise ValueError(f"rounds {rounds!r}")
+    if not (budget is None or (isinstance(budget, int | float) and 0 < budget < inf)):
+        raise ValueError(f"budget {budget!r}")
+    if not (size is None or (isinstance(size, int) and 0 < size <= LARGEST)):
+        raise ValueError(f"size {size!r}")
 
 
 @dataclass(frozen=True)
@@ -267,41 +296,48 @@ class _Crew:
         self._studies, self._effort, self._journal = studies, effort, journal
         self._begin = perf_counter()
         self._made = 0
+        self._full = False  # the disk, on rank 0: nothing more can be kept
 
     def carry_out(self, progress: str) -> int:
         """Measure all that there is to measure; return the exit code."""
         code, first = EXIT_OK, 0
         with Progress(progress if self._journal else "off", sum(len(study.rows) for study in self._studies)) as bar:
             for number, study in enumerate(self._studies):
-                left = self._left_over(study, first)
                 left_rows = sum(len(other.rows) for other in self._studies[number:])
                 deadline = self._deadline(len(study.rows) / left_rows)
-                code = max(code, self._measure(study, first, left, deadline))
+                code = max(code, self._measure(study, first, deadline))
                 first += len(study.rows) * self._world.size
                 self._made += len(study.rows)
                 bar.update(lambda: self._made, lambda: None)
-        if self._journal is not None:
-            self._journal.write_records()
-        return code
+        if self._journal is not None and not self._full:
+            self._write(self._journal.write_records)
+        return EXIT_FAILED if self._full else code
 
-    def _left_over(self, study: Study, first: int) -> list[list[int]]:
-        """Return for each round the rows that were not yet visited in it by all ranks."""
+    def _write(self, work: Callable[[], None]) -> None:
+        """Let `work` write to the run folder, on rank 0; where the disk is full say so, and stop after this round."""
+        try:
+            if not self._full:
+                work()
+        except DiskError as error:
+            note(str(error))
+            self._full = True
+
+    def _append(self, visit: dict[str, Any]) -> None:
+        assert self._journal is not None
+        self._write(partial(self._journal.append, visit))
+
+    def _done(self, study: Study, first: int) -> list[set[int]]:
+        """Return for each row the rounds in which all ranks have visited it."""
         ranks, rounds = self._world.size, self._effort["rounds"]
-        left = None
+        done = None
         if self._journal is not None:
+            cells = [self._journal.visits[first + i] for i in range(len(study.rows) * ranks)]
+            each = [{visit["round"] for visit in visits if visit["status"] == OK} for visits in cells]
             done = [
-                {visit["round"] for visit in self._journal.visits[first + i] if visit["status"] == OK}
-                for i in range(len(study.rows) * ranks)
+                {number for number in set.intersection(*each[row * ranks : (row + 1) * ranks]) if number < rounds}
+                for row in range(len(study.rows))
             ]
-            left = [
-                [
-                    row
-                    for row in range(len(study.rows))
-                    if any(number not in some for some in done[row * ranks : (row + 1) * ranks])
-                ]
-                for number in range(rounds)
-            ]
-        found: list[list[int]] = self._world.broadcast(left)
+        found: list[set[int]] = self._world.broadcast(done)
         return found
 
     def _deadline(self, part: float) -> float | None:
@@ -311,10 +347,11 @@ class _Crew:
         now = perf_counter()
         return now + part * max(0.0, self._begin + self._effort["budget"] - now)
 
-    def _measure(self, study: Study, first: int, left: Sequence[Sequence[int]], deadline: float | None) -> int:
-        rows = sorted({row for some in left for row in some})
+    def _measure(self, study: Study, first: int, deadline: float | None) -> int:
+        done = self._done(study, first)
+        rows = [row for row, rounds in enumerate(done) if len(rounds) < self._effort["rounds"]]
         spent = self._effort["budget"] is not None and perf_counter() >= self._begin + self._effort["budget"]
-        late = self._journal is not None and spent
+        late = self._journal is not None and (spent or self._full)
         if not rows or self._world.command((late,))[0]:
             self._note_cut(first, rows)
             return EXIT_OK
@@ -340,13 +377,14 @@ class _Crew:
             wrong[row] += changed_guards(self._backend, problem, mine, launches[row])
         counts: dict[int, int] = {}
         code = EXIT_OK
-        for number, some in enumerate(left):
-            order = sorted(some)
+        for number in range(self._effort["rounds"]):
+            order = [row for row in rows if number not in done[row]]
             random.Random(f"{self._effort['seed']} {first} {number}").shuffle(order)
             for row in order:
                 visit = self._visit(row, first, number, launches[row], study.rows[row], counts)
                 code = max(code, self._keep(visit, wrong[row], first, row, number))
             late = self._journal is not None and deadline is not None and perf_counter() >= deadline
+            late = late or self._full
             if self._world.command((late,))[0]:
                 break
         if BASE in rows:  # once more, for all that shared its memory: what was right at first may be wrong by now
@@ -364,7 +402,7 @@ class _Crew:
         for row in rows:
             for cell in range(first + row * self._world.size, first + (row + 1) * self._world.size):
                 if not self._journal.visits[cell]:
-                    self._journal.append({"cell": cell, **about})
+                    self._append({"cell": cell, **about})
 
     def _check(self, problem: Problem, memory: Mapping[str, Any]) -> int:
         """Return how many elements are wrong after one launch on fresh contents."""
@@ -417,7 +455,7 @@ class _Crew:
         for rank, one in enumerate(gathered):
             cell = first + row * self._world.size + rank
             if not any(old["round"] == number and old["status"] == OK for old in self._journal.visits[cell]):
-                self._journal.append({"cell": cell, "round": number, "session": self._journal.session, **one})
+                self._append({"cell": cell, "round": number, "session": self._journal.session, **one})
         return EXIT_FAILED if any(one["status"] != OK for one in gathered) else EXIT_OK
 
     def _note_wrong(self, wrong: int, first: int, row: int) -> int:
@@ -430,7 +468,7 @@ class _Crew:
                 cell = first + row * self._world.size + rank
                 reason = f"{count} elements or bytes beside them are wrong after the last round"
                 about = {"cell": cell, "round": self._effort["rounds"], "session": self._journal.session}
-                self._journal.append({**about, "status": WRONG, "reason": reason, "wrong": count})
+                self._append({**about, "status": WRONG, "reason": reason, "wrong": count})
         return EXIT_FAILED
 
 
@@ -482,10 +520,10 @@ def _say(lines: Sequence[str], out: TextIO) -> None:
     print("".join(f"# {line}\n" for line in lines), file=out, end="", flush=True)
 
 
-def _say_first(journal: Journal, device: str, why: str, options: Options) -> None:
+def _first_lines(journal: Journal, device: str, why: str) -> list[str]:
     plan = journal.manifest["plan"]
     ranks = plan["facts"]["size"]
-    lines = [
+    return [
         f"commbench {__version__}, kernels on {device}: {why}; {plan['facts']['backend']}, {plan['facts']['library']}",
         *(
             f"rank {rank}: {about['name']}, {about['identity']}, last-level cache {approximate_size(about['cache'])}"
@@ -498,7 +536,6 @@ def _say_first(journal: Journal, device: str, why: str, options: Options) -> Non
         *plan["notes"],
         f"results in {journal.folder}",
     ]
-    _say(lines, _aside(options))
 
 
 def _print_results(
@@ -526,9 +563,9 @@ def _print_results(
 
 
 def _last(found: Sequence[Result], journal: Journal, options: Options) -> list[str]:
-    rounds = [one.record.rounds or 0 for one in found]
+    rounds = [one.record.rounds or 0 for one in found if one.record.status not in FAILURES]
     lines = [f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok"]
-    if min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
+    if rounds and min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
         lines.append(
             f"the budget was spent after {min(rounds)} to {max(rounds)} rounds: --resume goes on, a larger --budget "
             "goes further"

@@ -91,6 +91,8 @@ def choose(kernels: Iterable[Pattern], variants: Sequence[str] | None) -> list[P
     known = {pattern.variant for pattern in every}
     for variant in variants or ():
         if variant not in known:
+            if not any(known):
+                raise UsageError(f"unknown variant {variant!r}: these kernels have none, leave --variant out")
             raise unknown_name("variant", variant, filter(None, known))
     return [pattern for pattern in every if variants is None or pattern.variant in variants]
 
@@ -135,7 +137,7 @@ def build(
             rows = tuple(Row(one, level, min(warm, cold) if level.access.warm else cold) for level in plan)
             studies.append(Study(one, dtype, rows))
     for study in studies:
-        _check_memory(study, facts.free, size)
+        check_memory(study, facts.free, size)
         check_lists(study)
     return studies
 
@@ -148,7 +150,7 @@ def _touched(pattern: Pattern, access: Access, memory: Memory) -> float:
     return sum(once) * memory.sector / SAMPLE
 
 
-def _check_memory(study: Study, free: int, size: int | None) -> None:
+def check_memory(study: Study, free: int, size: int | None) -> None:
     """Raise UsageError where the arenas of a study, and what checking them takes, are more than there is."""
     lists = sum(row.problem.arenas.get("index", 0) for row in study.rows)
     need = sum(study.arenas.values()) + lists + max(study.arenas.values())

@@ -132,3 +132,25 @@ def test_equal_pairs_counts_the_alarms_of_real_launches(tmp_path: Path) -> None:
     text = out.read_text(encoding="utf-8")
     assert re.search(r"^ +1 +0 +10 +[-+]\d+\.\d %$", text, re.MULTILINE)  # of two launches a side nothing is called
     assert "# pairs with an alarm: 0 of 1\n" in text
+
+
+def test_advice_at_scale_has_its_bound_beside_it(tmp_path: Path) -> None:
+    out, figures = tmp_path / "scale.txt", tmp_path / "scale.json"
+    command = [
+        sys.executable,
+        "benchmarks/recommend_scale.py",
+        "--one",
+        "64",
+        "--three",
+        "tp=8,pp=2,dp=4",
+        "--time",
+        "1",
+    ]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--json", str(figures)], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert out.read_text(encoding="utf-8") == done.stdout
+    one, three = json.loads(figures.read_text(encoding="utf-8"))
+    assert (one["gpus"], three["gpus"]) == (64, 64)
+    assert all(it["gap"] >= 0 and it["mebibytes"] < 1024 for it in (one, three))

@@ -159,7 +159,7 @@ def bounded(seconds: float, what: str) -> Iterator[None]:
         print(text, file=sys.stderr, flush=True)
         os._exit(EXIT_TIMEOUT)
 
-    timer = threading.Timer(seconds, give_up)
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), give_up)
     timer.daemon = True
     timer.start()
     try:

@@ -142,13 +142,18 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
     latency, load, mean = (np.zeros((steps, tiers)) for _ in range(3))
     together = np.zeros(routes.links)
     ways: dict[int, _Ways] = {}
+    needed = together
     for place in range(steps):
         here = [(number, one, one.steps[place]) for number, one in enumerate(channels) if place < len(one.steps)]
         times[place] = here[0][2].times
         messages[place] = max(_messages(step_, routes.placement.n) for _, _, step_ in here)
+        last, ways = ways, {number: _ways(routes, step_, ways.get(number)) for number, _, step_ in here}
+        if place and _repeats(ways, last, here, times[place], times[place - 1]):  # as the all-gather of a ring
+            latency[place], load[place], mean[place] = latency[place - 1], load[place - 1], mean[place - 1]
+            together += needed
+            continue
         on_links = np.zeros(routes.links)
         for number, schedule, step_ in here:
-            ways[number] = _ways(routes, step_, ways.get(number))
             share = step_.count / (schedule.blocks * len(channels))
             on_links += np.bincount(ways[number].link, weights=share[ways[number].transfer], minlength=routes.links)
         needed = _needed(on_links, routes)
@@ -167,6 +172,21 @@ def of(channels: Sequence[Schedule], routes: Routes, step: float) -> Cost:
         channels[0].pipelined,
         step,
     )
+
+
+def _repeats(
+    ways: dict[int, _Ways],
+    last: dict[int, _Ways],
+    here: Sequence[tuple[int, Schedule, Step]],
+    now: float,
+    before: float,
+) -> bool:
+    """Whether the steps of a place put the same on the same links as those of the place before."""
+    import numpy as np
+
+    return (now > 1) == (before > 1) and ways.keys() == last.keys() and all(
+        ways[number] is last[number] and np.array_equal(step.count, last[number].step.count) for number, _, step in here
+    )  # fmt: skip
 
 
 def _messages(step: Step, n: int) -> int:

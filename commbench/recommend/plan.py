@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,10 @@ class Plan:
         return found
 
     def to_json(self) -> str:
-        """Return it as placement.json holds it."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        """Return it as placement.json holds it, each seat on a line."""
+        seats = ",\n  ".join(json.dumps(vars(seat)) for seat in self.seats)
+        rest = json.dumps({"format": FORMAT, **asdict(replace(self, seats=()))}, indent=1)
+        return rest.replace('"seats": []', f'"seats": [\n  {seats}\n ]', 1) + "\n"
 
 
 def from_json(text: str, source: str) -> Plan:

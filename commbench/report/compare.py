@@ -18,13 +18,12 @@ from commbench.errors import ResultsError
 from commbench.report.bounds import Links, algbw_bound
 from commbench.report.sides import FIELDS, Cell, Key, Side, Times
 from commbench.results.kernels import BASELINE, CEILING, KERNELS
-from commbench.results.spread import CANNOT_TELL, LEVEL, SAME, family, ratio_interval, within
+from commbench.results.spread import CANNOT_TELL, FEWEST_LAUNCHES, LEVEL, SAME, family, ratio_interval, within
 from commbench.results.stats import median
 from commbench.results.status import FAILURES
 from commbench.units import approximate_size
 
 SLOWER, FASTER = "slower", "faster"  # of the later side
-FEWEST_LAUNCHES = 5  # of each side, before anything is called real
 MARGIN = 0.05
 BY_ALGORITHM, AUTO, BEST, BY_KERNEL = "same algorithm", "auto", "best", "same kernel"
 # By size in bytes, up to and with the limit: how long one takes, a mixture, how much a second carries.

@@ -19,7 +19,6 @@ from commbench.report.compare import (
     BY_ALGORITHM,
     BY_KERNEL,
     FASTER,
-    FEWEST_LAUNCHES,
     SLOWER,
     Comparison,
     Failure,
@@ -28,7 +27,7 @@ from commbench.report.compare import (
 from commbench.report.sides import FIELDS, Cell, Side, letters
 from commbench.results.kernels import KERNELS
 from commbench.results.reading import UNKNOWN
-from commbench.results.spread import CANNOT_TELL, SAME
+from commbench.results.spread import CANNOT_TELL, FEWEST_LAUNCHES, SAME
 from commbench.units import format_size
 
 WAYS = {

@@ -70,8 +70,8 @@ class Journal:
     @classmethod
     def create(cls, folder: Path, manifest: dict[str, Any]) -> Journal:
         """Make the folder of a new run; refuse one that holds a run already."""
-        _refuse_a_run(folder)  # before anything is written to it
         try:
+            _refuse_a_run(folder)  # before anything is written to it
             folder.mkdir(parents=True, exist_ok=True)
             with ExitStack() as on_error:
                 stream = on_error.enter_context(lock(folder))
@@ -150,6 +150,7 @@ def lock(folder: Path) -> TextIO:
     """
     import fcntl
 
+    _refuse_a_pipe(folder / VISITS)
     try:
         stream = open(folder / VISITS, "a", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
     except OSError as error:
@@ -185,6 +186,12 @@ def _refuse_a_run(folder: Path) -> None:
     begun = visits.exists() and visits.stat().st_size > 0
     if begun or any((folder / name).exists() for name in (MANIFEST, RECORDS)):
         raise ResultsError(f"{folder} holds a run already: go on with it by --resume, or name another --out")
+
+
+def _refuse_a_pipe(path: Path) -> None:
+    """Raise ResultsError where opening a file would wait for somebody at the other end."""
+    if path.is_fifo():
+        raise ResultsError(f"{path} is a pipe, not a file of a run: remove it, or name another folder")
 
 
 def _cannot_write_to(folder: Path, error: OSError) -> ResultsError:
@@ -223,6 +230,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a run folder."""
     path = folder / MANIFEST
     try:
+        _refuse_a_pipe(path)
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not 0 < manifest["version"] <= FORMAT:
             raise ResultsError(
@@ -253,6 +261,7 @@ def read_visits(folder: Path, cells: int) -> Iterator[dict[str, Any]]:
     """Yield the visits of a run folder; a last line without its end was cut short and is left out."""
     path = folder / VISITS
     try:
+        _refuse_a_pipe(path)
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     except OSError as error:
         raise ResultsError(f"cannot read {path}: {error.strerror}") from None

@@ -19,6 +19,7 @@ from commbench.results.stats import median
 T = TypeVar("T")
 
 LEVEL = 0.05  # how often equal sets are called different in some cell, at most
+FEWEST_LAUNCHES = 5  # of each set, before a difference is called real
 DIFFERENT, SAME, CANNOT_TELL = "different", "same", "cannot tell"
 LAUNCHES, ROUNDS, ITERATIONS = "launches", "rounds", "iterations"
 

@@ -37,6 +37,13 @@ BAD = [
     ),
     (("--device", "cpu", "--factor", "occupancy"), "occupancy: no such factor on cpu by numba_cpu"),
     (("--device", "cpu", "--library", "cupy"), "unknown back end for cpu 'cupy': known: numba_cpu"),
+    (("--device", "cpu", "--dtype", "none"), "unknown data type 'none'"),
+    (("--kernel", "none"), "unknown kernel 'none'"),
+    (
+        ("--device", "cpu", "--kernel", "copy", "--variant", "x"),
+        "unknown variant 'x': these kernels have none, leave --variant out",
+    ),
+    (("--device", "cpu", "--out", "x" * 300), "cannot write to xxx"),
     (("--resume",), "--resume goes on with the run in --out DIR"),
 ]
 
@@ -89,3 +96,93 @@ def test_ranks_measure_at_once_and_have_rows_of_their_own(tmp_path: Path) -> Non
     assert [(one["rank"], one["factor"]) for one in done.records] == [
         *((0, "ceiling"), (1, "ceiling"), (0, "baseline"), (1, "baseline"))
     ]
+
+
+@pytest.mark.parametrize("setting", ["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1", "NUMBA_THREADING_LAYER=bogus"])
+def test_settings_that_numba_cannot_work_with_are_said(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*setting.split("="))
+    done = door(*SMALL, name="kernels.copy", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("commbench kernels.copy: error: Numba cannot work here (")
+
+
+def test_a_timeout_longer_than_timers_take_is_one(tmp_path: Path) -> None:
+    done = door(*SMALL, "--factor", "none", "-T", "1e300", name="kernels.copy", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_rounds_without_end_are_cut_by_the_budget(tmp_path: Path) -> None:
+    arguments = (*SMALL, "--factor", "none", "--rounds", str(1 << 62), "--budget", "0.5")
+    done = door(*arguments, name="kernels.copy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the budget was spent after" in done.stdout
+
+
+HOSTILE = [
+    {"effort": {}},
+    {"effort": {"rounds": "x", "budget": None, "size": None, "seed": 1}},
+    {"effort": {"rounds": 2, "budget": "x", "size": None, "seed": 1}},
+    {"effort": None},
+    {"notes": 5},
+    {"facts": []},
+    {"cells": [5]},
+]
+
+
+def test_a_changed_manifest_is_one_line_and_a_full_disk_leaves_what_was_measured(tmp_path: Path) -> None:
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); "
+    limited += "from commbench.kernels._door import main; from commbench.kernels.copy import PATTERNS; main(PATTERNS)"
+    command = [sys.executable, "-c", limited, *SMALL, "--factor", "none", "--rounds", "500", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.count("cannot write run/visits.jsonl: File too large; the visits written before") == 1
+    assert {record.status for record in read_records(tmp_path / "run")} == {"ok"}
+
+    path = tmp_path / "run" / "manifest.json"
+    kept = json.loads(path.read_text())
+    for change in HOSTILE:
+        path.write_text(json.dumps({**kept, "plan": kept["plan"] | change}))
+        done = door("--out", "run", "--resume", name="kernels.copy", cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, (change, done.stderr)
+
+    path.write_text(json.dumps(kept))
+    done = door("--out", "run", "--resume", "--rounds", "3", name="kernels.copy", cwd=tmp_path)
+    assert done.returncode == 0 and "2 of 2 cells ok" in done.stdout
+
+
+def test_memory_that_runs_out_is_one_line(tmp_path: Path) -> None:
+    limited = "from commbench.kernels._door import main; "
+    limited += "from commbench.kernels.copy import PATTERNS; from commbench.kernels import _numba_cpu\n"
+    limited += "def allocate(*_): raise MemoryError('Unable to allocate 1 GiB')\n"
+    limited += "_numba_cpu.Backend.allocate = allocate; main(PATTERNS)"
+    command = [sys.executable, "-c", limited, *SMALL, "--factor", "none"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "memory ran out on rank 0 (Unable to allocate 1 GiB); give a smaller --size" in done.stderr
+
+
+def test_a_wrong_element_fails_and_is_not_laid_to_the_budget(tmp_path: Path) -> None:
+    broken = """
+from commbench.kernels import _numba_cpu
+from commbench.kernels._door import main
+from commbench.kernels.copy import PATTERNS
+
+prepare = _numba_cpu.Backend.prepare
+
+def breaking(self, problem, arenas):
+    right = prepare(self, problem, arenas)
+    def launch():
+        right()
+        arenas["b"][5000] ^= 1
+    return launch
+
+_numba_cpu.Backend.prepare = breaking
+main(PATTERNS)
+"""
+    command = [sys.executable, "-c", broken, *SMALL, "--factor", "none", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "# 0 of 2 cells ok" in done.stdout
+    assert "budget" not in done.stdout
+    assert {(record.status, record.algbw) for record in read_records(tmp_path / "run")} == {("wrong", None)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from commbench.results.journal import (
     new_folder,
     read_manifest,
     read_records,
+    read_visits,
     replace,
 )
 from commbench.results.record import FORMAT, Record, fold
@@ -316,3 +318,12 @@ def test_a_prediction_that_is_no_time_is_refused(journal: Journal, folder: Path)
     journal.append({"cell": 0, "round": 0, "session": 0, "status": "ok", "predicted_us": "soon"})
     with pytest.raises(ResultsError, match="is not a visit"):
         read_records(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "visits.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_nobody_waits(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ResultsError, match="is a pipe" if name == VISITS else "holds a run already"):
+        Journal.create(tmp_path, {})
+    with pytest.raises(ResultsError, match=f"{name} is a pipe"):
+        list(read_visits(tmp_path, 1)) if name == VISITS else read_manifest(tmp_path)

@@ -199,3 +199,13 @@ def test_help_has_examples() -> None:
     done = script("--help")
     assert done.returncode == 0
     assert "python benchmarks/emulated_hosts.py -- python -m commbench.allreduce" in done.stdout
+
+
+def test_hosts_may_have_names_of_their_own(emulation: None) -> None:
+    with cluster(2, 1, names=["n02", "n01"]) as built:
+        assert built.leaves == (("n02",), ("n01",))
+        told = subprocess.run(on(built, "n01", ["hostname"]), capture_output=True, text=True, timeout=30)
+        assert told.stdout.strip() == "n01"
+    for names in (["n01"], ["n01", "n01"], ["n01", "n 2"], ["n01", "-n2"]):
+        with pytest.raises(EmulationError, match="2 hosts have as many names"), cluster(2, 1, names=names):
+            pass

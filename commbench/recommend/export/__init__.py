@@ -1,1 +1,1 @@
-"""One file a target: `files(plan, target)` returns what is to be written, by name."""
+"""One file a target: TITLE, and files(plan, settings) with the text of each of its files by name."""

@@ -1,0 +1,375 @@
+"""Which nodes to take and which rank to put where, what that brings, and files that tell a launcher so.
+
+python -m commbench.recommend --topology h100-nvlink --gpus 128 --axes tp=8,dp=16
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from commbench.compare import Parser
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.streams import Patient
+
+if TYPE_CHECKING:
+    from commbench.recommend.advice import Advice, Wish
+    from commbench.recommend.score import Judge
+    from commbench.recommend.traffic import Traffic
+    from commbench.system import System
+    from commbench.topology.cluster import Cluster
+
+NEEDED = ("scipy", "yaml", "ClusterShell")
+LIKE = "h100-nvlink"
+SEARCH, SEARCH_IN_JOB = 5.0, 2.0  # seconds: while a job looks for its order, its nodes wait
+EXAMPLES = """examples:
+  python -m commbench.recommend --topology h100-nvlink --gpus 128 --axes tp=8,dp=16 --export out/
+  python -m commbench.recommend --topology cluster.yaml --free 'n[01-20]' --gpus 64 --axes tp=8,pp=2,dp=4 \\
+      --preset llama2-7b --current hosts --results results/
+  python -m commbench.recommend --topology slurm --free slurm --nodes 16       what Slurm knows
+  python -m commbench.recommend --allocation --axes tp=8,dp=16 --export out/   inside a job: order what it has
+
+Times are predicted, of a step's communication. exit codes: 0; 2 bad usage or input
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    it = Parser(
+        prog="commbench recommend",
+        description="Recommend nodes and the order of ranks on them, for a step's communication.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    where = it.add_argument_group("the cluster")
+    where.add_argument("--topology", metavar="T", help="a file in any known format, a shipped one's name, or `slurm`")
+    where.add_argument("--free", metavar="HOSTS", help="nodes to choose from: n[01-20], or `slurm`: what is idle "
+                                                       "(default: all)")  # fmt: skip
+    where.add_argument("--allocation", action="store_true", help="order the nodes of this job of Slurm's; the default "
+                                                                 "in one without --topology and --free")  # fmt: skip
+    where.add_argument("--current", metavar="FILE", help="the order in use: a host file, or a placement.json")
+    where.add_argument("--results", metavar="PATH", help="measured runs of this cluster: figures are fitted to them")
+    where.add_argument(
+        "--other-cluster", action="store_true", help="the results may be of other nodes: go on without them"
+    )
+    where.add_argument("--like", metavar="T", default=LIKE, help=f"the nodes of which to assume (default {LIKE})")
+    where.add_argument(
+        "--oversubscription", metavar="R", default="2", help="of uplinks that nobody described (default 2)"
+    )
+    where.add_argument("--gpus-per-node", metavar="N", help="where nobody said (default: as the assumed nodes have)")
+    what = it.add_argument_group("the job")
+    what.add_argument("--gpus", metavar="N", help="how many ranks")
+    what.add_argument("--nodes", metavar="N", help="or how many nodes, all of their devices")
+    what.add_argument("--axes", metavar="A=N,...", help="tp=8,pp=4,dp=8, the fastest varying rank first (default dp)")
+    what.add_argument("--bytes", metavar="A=[Nx]S,...", help="what a group sends a step: tp=96x64M,dp=4G (default 1G)")
+    what.add_argument("--preset", metavar="MODEL", help="bytes of a known model instead")
+    what.add_argument("--micro-batches", metavar="N", default="8", help="a step, of a preset (default 8)")
+    what.add_argument("--collectives", metavar="A=C,...", help="dp=reducescatter (default: all-reduce; pp sendrecv, "
+                                                               "ep all-to-all, cp and fsdp all-gather)")  # fmt: skip
+    what.add_argument("--traffic", metavar="FILE", help="or a matrix of bytes from rank to rank, .npy or text")
+    what.add_argument("--algo", metavar="A=X,...", help="tp=nvls,dp=ring (default: the fastest of the library)")
+    what.add_argument("--library", metavar="L", help="nccl, rccl or mpi (default: that of the devices' vendor)")
+    how = it.add_argument_group("the answer")
+    how.add_argument("--time", metavar="S", help="seconds to search for an order (default 5, in a job 2)")
+    how.add_argument("--cores", metavar="N", help="of a node: tells ranges of cores near each device")
+    how.add_argument("--export", metavar="DIR", help="write placement.json, and a file for each launcher")
+    how.add_argument("--slurm-version", metavar="V", help="the Slurm that will read the export")
+    how.add_argument("--json", action="store_true", help="print JSON")
+    return it
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Print the advice, and exit."""
+    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
+    try:
+        options = parser().parse_args(arguments)
+        _need()
+        _carry_out(options)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"commbench recommend: error: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_USAGE) from None
+    raise SystemExit(EXIT_OK)
+
+
+def _need() -> None:
+    from importlib.util import find_spec
+
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise UsageError(f"advice needs {', '.join(missing)}: pip install 'commbench[recommend]'")
+
+
+def _carry_out(options: argparse.Namespace) -> None:
+    from commbench.recommend.advice import advise
+    from commbench.system import System
+
+    system = System()
+    cluster, free, notes, granted = _cluster(options, system)
+    cluster, wish_facts, fitted_notes = _fitted(options, cluster)
+    traffic = _traffic(options, cluster, free, granted)
+    wish = _wish(options, cluster, free, traffic, wish_facts, granted)
+    advice = advise(cluster, wish)
+    plan = replace(advice.plan, notes=(*notes, *fitted_notes, *advice.plan.notes))
+    advice = replace(advice, plan=plan)
+    done = _export(options, advice, cluster, system) if options.export else None
+    if options.json:
+        print(json.dumps(_as_json(advice), indent=1))
+    else:
+        _print(advice, wish)
+        if done is not None:
+            print("\n".join(done))
+
+
+def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list[str], list[str], bool]:
+    """Return the cluster, the nodes to choose from, what was assumed, and whether these are a job's."""
+    from commbench.recommend import slurm
+    from commbench.recommend.assume import complete
+    from commbench.topology.hosts import expand
+    from commbench.topology.reading import read
+    from commbench.topology.shipped import find
+    from commbench.units import parse_number, parse_whole
+
+    granted = options.allocation or (slurm.in_job(system) and not options.free and not options.topology)
+    if granted and options.free:
+        raise UsageError("--allocation orders the nodes of a job, and --free names others: give one of them")
+    free = slurm.granted(system) if granted else []
+    if options.topology == "slurm":
+        cluster = slurm.topology(system)
+    elif options.topology:
+        cluster = read(find(options.topology)).cluster
+    elif granted:
+        cluster = slurm.topology_of_job(system, free)
+    else:
+        raise UsageError("advice needs a topology: --topology FILE, the name of a shipped one, or slurm")
+    each = options.gpus_per_node
+    if each is None and granted and (told := system.environment.get("SLURM_GPUS_ON_NODE", "")).isdecimal():
+        each = told
+    like = read(find(options.like)).cluster
+    ratio = parse_number(options.oversubscription, "--oversubscription", least=0.01)
+    count = parse_whole(each, "--gpus-per-node", least=1) if each is not None else None
+    cluster, notes = complete(cluster, like, ratio, count)
+    if options.free == "slurm":
+        known = set(cluster.arrays.nodes)
+        free = [host for host in slurm.idle(system) if host in known]
+    elif options.free:
+        free = list(dict.fromkeys(expand(options.free)))
+    known = set(cluster.arrays.nodes)
+    if unknown := [host for host in free if host not in known]:
+        raise UsageError(
+            f"{unknown[0]} is to be chosen from, and is no node of {cluster.name or 'the topology'}, which has "
+            f"{', '.join(cluster.arrays.nodes[:3])}, ...: correct --free or --topology"
+        )
+    return cluster, free or list(cluster.arrays.nodes), notes, granted
+
+
+def _fitted(options: argparse.Namespace, cluster: Cluster) -> tuple[Cluster, dict[str, Any], list[str]]:
+    """Return the cluster with fitted figures, what of the fit a wish has, and what to say."""
+    if not options.results:
+        return cluster, {}, []
+    from statistics import median
+
+    from commbench.model.fit import apply, fit, records_of
+    from commbench.topology.hosts import expand
+
+    runs = records_of(options.results)
+    known = set(cluster.arrays.nodes)
+    hosts = {host for run in runs for record in run for host in expand(record.hosts or "") if host}
+    alone = len(hosts) == 1 and cluster.nodes == 1  # one machine, whatever either calls it
+    if (other := sorted(hosts - known)) and not alone:
+        name = cluster.name or "the topology"
+        text = f"{options.results} is of hosts that {name} does not have ({', '.join(other[:3])})"
+        if not options.other_cluster:
+            raise UsageError(
+                f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without"
+            )
+        return cluster, {}, [f"{text}: left out, as --other-cluster asks"]
+    fitted = fit(runs, cluster)
+    facts: dict[str, Any] = {}
+    if fitted.hold_outs:
+        facts["error"] = max(one.median for one in fitted.hold_outs)
+        facts["error_source"] = "how far off the fit is for records that it did not see"
+    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+    slow: dict[int, list[float]] = {}
+    for one in fitted.slow:
+        for host in expand(one.hosts):
+            slow.setdefault(places.get(host, 0), []).append(one.factor - 1)
+    facts["slow"] = {node: median(values) for node, values in slow.items()}
+    return apply(cluster, fitted), facts, fitted.lines()
+
+
+def _traffic(options: argparse.Namespace, cluster: Cluster, free: Sequence[str], granted: bool) -> Traffic:
+    from commbench.recommend import traffic
+    from commbench.units import parse_whole
+
+    asked = parse_whole(options.gpus, "--gpus", least=2) if options.gpus else None
+    if options.nodes:
+        if asked is not None:
+            raise UsageError("--gpus and --nodes say the same in two ways: give one of them")
+        asked = _devices_of(parse_whole(options.nodes, "--nodes", least=1), cluster, free)
+    if options.traffic:
+        if options.axes or options.bytes or options.preset:
+            raise UsageError("--traffic says all that is sent: leave out --axes, --bytes and --preset")
+        found = traffic.matrix(options.traffic)
+        if asked not in (None, found.ranks):
+            raise UsageError(
+                f"{options.traffic} is of {found.ranks} ranks, and {asked} GPUs are asked for: give one of both"
+            )
+        return found
+    if options.axes:
+        sizes = traffic.axes(options.axes)
+        if asked not in (None, prod(sizes.values())):
+            raise UsageError(
+                f"--axes {options.axes} multiply to {prod(sizes.values())} ranks, and {asked} GPUs are asked for"
+            )
+    else:
+        if asked is None and granted:
+            asked = _devices_of(len(free), cluster, free)
+        if asked is None:
+            raise UsageError("how many? --gpus N, --nodes N or --axes")
+        sizes = {"dp": asked}
+    if prod(sizes.values()) < 2:
+        raise UsageError("one rank has nobody to send to: ask for two at least")
+    told: dict[str, tuple[int, int]] = {}
+    if options.preset:
+        told = traffic.preset(options.preset, sizes, parse_whole(options.micro_batches, "--micro-batches", least=1))
+    if options.bytes:
+        told |= traffic.amounts(options.bytes, sizes)
+    chosen = traffic.collectives(options.collectives, sizes) if options.collectives else {}
+    return traffic.step(sizes, told, chosen)
+
+
+def _devices_of(nodes: int, cluster: Cluster, free: Sequence[str]) -> int:
+    """Return the devices on so many of the free nodes, which all must have equally many."""
+    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+    if nodes > len(free):
+        raise UsageError(f"{nodes} nodes are asked for, and {len(free)} are free: ask for fewer")
+    sizes = {len(cluster.classes[int(cluster.arrays.node_class[places[host]])].devices) for host in free}
+    if len(sizes) > 1:
+        raise UsageError(
+            f"the free nodes have {', '.join(map(str, sorted(sizes)))} devices: say --gpus instead of --nodes"
+        )
+    return nodes * sizes.pop()
+
+
+def _wish(
+    options: argparse.Namespace, cluster: Cluster, free: Sequence[str], traffic: Traffic, facts: dict[str, Any],
+    granted: bool,
+) -> Wish:  # fmt: skip
+    import numpy as np
+
+    from commbench.recommend.advice import Wish
+    from commbench.recommend.in_use import read
+    from commbench.units import parse_number, parse_whole
+
+    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+    current = read(options.current, cluster, traffic.ranks) if options.current else ()
+    if current and not options.free and not granted:
+        free = list(dict.fromkeys(seat.host for seat in current))
+    elif outside := sorted({seat.host for seat in current} - set(free)):
+        raise UsageError(f"{options.current}: the order in use has {outside[0]}, which --free does not name")
+    where = np.array([places[host] for host in free], dtype=np.int64)
+    return Wish(
+        _judge(options, cluster, where, traffic),
+        where,
+        current,
+        take_all=granted,
+        cores=parse_whole(options.cores, "--cores", least=1) if options.cores else None,
+        seconds=parse_number(options.time, "--time") if options.time else SEARCH_IN_JOB if granted else SEARCH,
+        **facts,
+    )
+
+
+def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Traffic) -> Judge:
+    from commbench.model.library import find, of_vendors
+    from commbench.model.schedule import names
+    from commbench.recommend.score import Judge
+    from commbench.recommend.traffic import by_axis
+
+    numbers = set(cluster.arrays.node_class[free].tolist())
+    vendors = {device.vendor for number in numbers for device in cluster.classes[number].devices}
+    library = find(options.library) if options.library else of_vendors(vendors if len(vendors) == 1 else {min(vendors)})
+    known = {flow.axis: flow.n for flow in traffic.flows}
+    asked = by_axis(options.algo, "--algo", known) if options.algo else {}
+    for name in asked.values():
+        if name not in names():
+            raise unknown_name("algorithm", name, names())
+    return Judge(traffic, library, asked)
+
+
+def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
+    """Write the files, and return what to say of them."""
+    from commbench.recommend.export._settings import Settings, version
+    from commbench.recommend.exporting import export
+
+    slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
+    done = export(advice.plan, Settings(slurm=slurm, cluster=cluster), Path(options.export))
+    lines = [f"# written to {options.export}: placement.json"]
+    lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.files.items())]
+    lines += [f"#   no {name}: {why}" for name, why in sorted(done.refused.items())]
+    return lines
+
+
+def _as_json(advice: Advice) -> dict[str, Any]:
+    return {
+        "predicted": True,
+        "plan": json.loads(advice.plan.to_json()),
+        "how": advice.found.how,
+        "algorithms": {name: score.algorithms for name, score in advice.scores.items()},
+        "nodes": {
+            **{key: value for key, value in asdict(advice.chosen).items() if key != "nodes"},
+            "names": list(advice.plan.hosts),
+        },
+        "error": advice.error,
+        "error_source": advice.error_source,
+    }
+
+
+def _print(advice: Advice, wish: Wish) -> None:
+    from commbench.recommend.advice import CURRENT, DEFAULT, KEEP
+    from commbench.topology.hosts import fold
+    from commbench.topology.show import counted
+
+    plan, chosen, seconds = advice.plan, advice.chosen, advice.plan.seconds
+    reference = CURRENT if CURRENT in seconds else DEFAULT
+    gain = 1 - seconds["recommended"] / seconds[reference] if seconds[reference] else 0.0
+    print(f"# {counted(len(plan.seats), 'rank')} on {plan.topology or 'the cluster'}: predicted, not measured")
+    for note in plan.notes:
+        print(f"# {note}")
+    what = "the order in use" if reference == CURRENT else "the order by name"
+    if plan.advice == KEEP:
+        print(f"\nkeep what you have: {what} is as fast as any that was found, within the error of a prediction")
+    else:
+        print(f"\ntake it: a step's communication takes {100 * gain:.0f} % less time than in {what}")
+    print(f"gain {100 * gain:.1f} %, error of a prediction {100 * advice.error:.1f} % ({advice.error_source})")
+    print(f"\nnodes: {fold(plan.hosts)}")
+    print(
+        f"chosen: {counted(len(chosen.nodes), 'node')}, "
+        f"{'1 leaf' if chosen.leaves == 1 else f'{chosen.leaves} leaves'}, {counted(chosen.pods, 'pod')} "
+        f"({chosen.how}, gap {100 * chosen.gap:.0f} %)"
+    )
+    print(f"order: {advice.found.how}")
+    names = [part.axis for part in advice.scores["recommended"].parts]
+    print(f"\n{'order':<12} {'ms':>10} {'x bound':>8}  " + "  ".join(f"{name:<24}" for name in names))
+    for name in ("default", "current", "random", "recommended", "bound"):
+        if name not in seconds:
+            continue
+        times = f"{seconds[name] / seconds['bound']:.2f}" if seconds["bound"] else ""
+        parts = advice.scores[name].parts if name in advice.scores else ()
+        cells = "  ".join(f"{f'{part.seconds * 1e3:.3f} {part.algorithm}':<24}" for part in parts)
+        print(f"{name:<12} {seconds[name] * 1e3:>10.3f} {times:>8}  {cells}".rstrip())
+    gap = "unknown" if plan.gap is None else f"{100 * plan.gap:.1f} %"
+    print(f"gap to the proven bound: {gap}{' (no order is better)' if advice.found.exact else ''}")
+    print("what limits:")
+    for line in plan.limits:
+        print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""The advice: which nodes, which rank where, what that brings beside other orders, and how far it is from the bound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from commbench.errors import UsageError
+from commbench.model.placement import Placement
+from commbench.model.routes import Routes
+from commbench.recommend import inside
+from commbench.recommend.bound import bound
+from commbench.recommend.nodes import Chosen, choose
+from commbench.recommend.order import Found, search
+from commbench.recommend.plan import Plan, Seat
+from commbench.recommend.score import Judge, Score
+from commbench.recommend.tree import depth_first, tree
+from commbench.topology.cluster import Cluster
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+TAKE, KEEP = "take it", "keep what you have"
+DEFAULT, CURRENT, RANDOM, RECOMMENDED, BOUND = "default", "current", "random", "recommended", "bound"
+ASSUMED_ERROR = 0.03  # of a prediction where nothing was fitted
+_SEEDS = (1, 2, 3)  # of random orders, whose mean is told; one where ranks are many
+_MANY = 20_000  # ranks
+_LIMITS = 4
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be placed. `free` are places of nodes; `current` the seats in use; `slow` weights of slow nodes.
+
+    `error` is how far predictions are off, as a fraction, and `error_source` where that is from. `take_all`: the nodes
+    are given, and none is to be left out.
+    """
+
+    judge: Judge
+    free: Ints
+    current: tuple[Seat, ...] = ()
+    slow: Mapping[int, float] = field(default_factory=dict)
+    error: float = ASSUMED_ERROR
+    error_source: str = "an assumption: nothing was fitted to measurements"
+    take_all: bool = False
+    cores: int | None = None  # of each node, for the ranges of cores
+    seconds: float = 5.0  # for the search of an order
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A plan, and what led to it."""
+
+    plan: Plan
+    chosen: Chosen
+    found: Found
+    scores: Mapping[str, Score]  # of default, current, recommended
+    error: float
+    error_source: str
+
+
+def advise(cluster: Cluster, wish: Wish) -> Advice:
+    """Return the advice; raise UsageError where the wish cannot be granted."""
+    units = tree(cluster)
+    judge, ranks = wish.judge, wish.judge.traffic.ranks
+    chosen = choose(cluster, units, wish.free, ranks, wish.slow)
+    seats = seats_on(cluster, depth_first(units, wish.free) if wish.take_all else chosen.nodes, ranks)
+    scores: dict[str, Score] = {}
+    by_name = default(cluster, wish.free, ranks)
+    scores[DEFAULT] = judge.score(by_name)
+    current = _placement(cluster, wish.current) if wish.current else None
+    if current is not None:
+        scores[CURRENT] = judge.score(current)
+    given = {}
+    for name, order in (("the order in use", current), ("by name", by_name)):
+        seat = _on(seats, order) if order is not None else None
+        if seat is not None:
+            given[name] = seat
+    found = search(judge, seats, units, given, wish.seconds)
+    placed, score = _devices_ordered(judge, Placement(cluster, seats.node[found.seat], seats.device[found.seat]), found)
+    reference = CURRENT if current is not None else DEFAULT
+    before = current if current is not None else by_name
+    gain = 1 - score.seconds / scores[reference].seconds if scores[reference].seconds else 0.0
+    if score.seconds > scores[reference].seconds:  # on other nodes, which slow ones were left out of
+        gain = 0.0
+    keep = gain < wish.error
+    scores[RECOMMENDED] = score
+    least = score.seconds if found.exact else min(bound(judge, seats, units), score.seconds)
+    seconds = {name: one.seconds for name, one in scores.items()}
+    seconds[RANDOM] = _random(judge, seats)
+    seconds[BOUND] = least
+    kept, kept_score = (before, scores[reference]) if keep else (placed, score)
+    plan = Plan(
+        topology=cluster.name,
+        seats=_seats(kept, wish.cores),
+        vendor=_vendor(kept),
+        axes=dict(judge.traffic.axes),
+        advice=KEEP if keep else TAKE,
+        seconds=seconds,
+        gap=score.seconds / least - 1 if least > 0 else None,
+        limits=tuple(_limits(kept_score, kept, judge)),
+        notes=judge.traffic.notes,
+    )
+    return Advice(plan, chosen, found, scores, wish.error, wish.error_source)
+
+
+def seats_on(cluster: Cluster, nodes: Ints, ranks: int) -> Placement:
+    """Return seats that fill nodes one after another, each node's devices in theirs."""
+    size = np.array([len(one.devices) for one in cluster.classes] + [0])[cluster.arrays.node_class[nodes]]
+    if int(size.sum()) < ranks:
+        raise UsageError(f"{ranks} GPUs are asked for, and these {len(nodes)} nodes have {int(size.sum())}")
+    node = np.repeat(np.asarray(nodes, dtype=np.int64), size)[:ranks]
+    begin = np.repeat(np.cumsum(size) - size, size)[:ranks]
+    return Placement(cluster, node, np.arange(ranks) - begin)
+
+
+def default(cluster: Cluster, free: Ints, ranks: int) -> Placement:
+    """Return ranks on the first free nodes by name, as schedulers and launchers place them: n2 before n10.
+
+    Of nodes with devices of several vendors, those of one that has enough.
+    """
+    arrays = cluster.arrays
+    order = free[np.argsort(_by_name([arrays.nodes[node] for node in free.tolist()]), kind="stable")]
+    vendors = [{one.vendor for one in node.devices} for node in cluster.classes]
+    size = np.array([len(one.devices) for one in cluster.classes] + [0])
+    for vendor in dict.fromkeys(min(vendors[one], default="") for one in arrays.node_class[order].tolist() if one >= 0):
+        same = order[[one >= 0 and vendor in vendors[one] for one in arrays.node_class[order].tolist()]]
+        if int(size[arrays.node_class[same]].sum()) >= ranks:
+            return seats_on(cluster, same, ranks)
+    return seats_on(cluster, order, ranks)
+
+
+def _by_name(names: Sequence[str]) -> Ints:
+    """Return the rank of each name among all, with numbers in names as numbers."""
+    keys = [[int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)] for name in names]
+    found = np.empty(len(names), dtype=np.int64)
+    found[sorted(range(len(names)), key=lambda place: keys[place])] = np.arange(len(names))
+    return found
+
+
+def _placement(cluster: Cluster, seats: Sequence[Seat]) -> Placement:
+    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+    node = np.array([places[seat.host] for seat in seats], dtype=np.int64)
+    return Placement(cluster, node, np.array([seat.device for seat in seats], dtype=np.int64))
+
+
+def _on(seats: Placement, order: Placement) -> Ints | None:
+    """Return the seat of each rank of an order; None where it has other seats."""
+    most = 1 + max(int(seats.device.max()), int(order.device.max()))
+    here, there = seats.node * most + seats.device, order.node * most + order.device
+    place = np.argsort(here)
+    found = np.searchsorted(here[place], there)
+    if (found >= len(here)).any() or (here[place][found] != there).any():
+        return None
+    return np.asarray(place[found])
+
+
+def _devices_ordered(judge: Judge, placed: Placement, found: Found) -> tuple[Placement, Score]:
+    """Return ranks with the devices of each node exchanged among its ranks where that is faster, and the score."""
+    score = found.score
+    traffic = _inside_nodes(judge, placed, score) if placed.n <= _MANY else None
+    if traffic is None:
+        return placed, score
+    device = placed.device.copy()
+    for node, ranks in placed.classes():
+        # of each class of nodes the first one stands for all
+        first = ranks[placed.node[ranks] == placed.node[ranks[0]]]
+        mine = placed.device[first].tolist()
+        order = inside.device_order(node, mine, traffic[np.ix_(first, first)].toarray())
+        table = np.arange(len(node.devices))
+        table[mine] = order
+        device[ranks] = table[placed.device[ranks]]
+    if (device == placed.device).all():
+        return placed, score
+    other = Placement(placed.cluster, placed.node, device)
+    better = judge.score(other)
+    return (other, better) if better.seconds < score.seconds * (1 - 1e-3) else (placed, score)
+
+
+def _inside_nodes(judge: Judge, placed: Placement, score: Score) -> Any:
+    """Return the bytes that ranks of a node send one another, as a sparse matrix; None where no class is uneven."""
+    from scipy.sparse import coo_array
+
+    if all(node.switch is not None or len(node.devices) < 3 for node, _ in placed.classes()):
+        return None
+    source, target, count = [], [], []
+    for part in score.parts:
+        for schedule in judge.schedules(part.flow, part.algorithm, placed):
+            for step in schedule.steps:
+                near = (step.source < placed.n) & (step.target < placed.n)
+                here, there = step.source[near], step.target[near]
+                same = placed.node[here] == placed.node[there]
+                source.append(here[same])
+                target.append(there[same])
+                count.append(step.count[near][same] * (step.times * part.flow.size * part.flow.times))
+    rows = coo_array((np.concatenate(count), (np.concatenate(source), np.concatenate(target))), shape=(placed.n,) * 2)
+    return rows.tocsr()
+
+
+def _random(judge: Judge, seats: Placement) -> float:
+    """Return the mean time of orders in which the nodes come in any order."""
+    _, at = np.unique(seats.node, return_inverse=True)
+    routes = Routes(seats, judge.library)
+    times = []
+    for seed in _SEEDS if seats.n <= _MANY else _SEEDS[:1]:
+        number = np.random.default_rng(seed).permutation(int(at.max()) + 1)
+        times.append(judge.score(seats, np.argsort(number[at], kind="stable"), routes=routes).seconds)
+    return float(np.mean(times))
+
+
+def _limits(score: Score, placed: Placement, judge: Judge) -> list[str]:
+    """Return what the step waits for, and on which link."""
+    total = score.seconds
+    found = [f"{what}: {100 * part / total:.0f} %" for what, part in score.limits()[:_LIMITS] if part >= 0.02 * total]
+    if placed.n <= _MANY and score.parts:
+        part = max(score.parts, key=lambda one: one.seconds)
+        routes = Routes(placed, judge.library)
+        load = np.zeros(routes.links)
+        channels = judge.schedules(part.flow, part.algorithm, placed)
+        for schedule in channels:
+            for step in schedule.steps:
+                transfer, link = routes.paths(step.source, step.target)
+                load += np.bincount(link, weights=step.count[transfer] * step.times, minlength=routes.links)
+        needs = np.where(load > 0, load / routes.rate, 0.0)
+        fullest = int(needs.argmax())
+        if needs[fullest] > 0:
+            found.append(f"{part.axis}: the fullest link is {routes.name(fullest)}")
+    return found
+
+
+def _seats(placed: Placement, cores: int | None) -> tuple[Seat, ...]:
+    """Return the seats of a plan, with NICs and cores."""
+    names = placed.cluster.arrays.nodes
+    nic: dict[tuple[int, tuple[int, ...]], dict[int, tuple[str, str]]] = {}
+    devices: dict[int, list[int]] = {}
+    for node, device in zip(placed.node.tolist(), placed.device.tolist(), strict=True):
+        devices.setdefault(node, []).append(device)
+    near = {}
+    for node, some in devices.items():
+        number = int(placed.cluster.arrays.node_class[node])
+        key = number, tuple(sorted(set(some)))
+        if key not in nic:
+            kind = placed.cluster.classes[number]
+            used = list(key[1])
+            ranges = inside.cpus(kind, used, cores) if cores else [""] * len(used)
+            nic[key] = dict(zip(used, zip(inside.nics(kind, used), ranges, strict=True), strict=True))
+        near[node] = nic[key]
+    return tuple(
+        Seat(names[node], device, *near[node][device])
+        for node, device in zip(placed.node.tolist(), placed.device.tolist(), strict=True)
+    )
+
+
+def _vendor(placed: Placement) -> str:
+    vendors = placed.vendors()
+    return next(iter(vendors)) if len(vendors) == 1 else ""

@@ -1,0 +1,172 @@
+"""Slurm: a job script that asks for the planned nodes, and seats each rank.
+
+srun takes an exact order by SLURM_HOSTFILE, one bare host on a line for each rank, with --distribution=arbitrary: in
+it `n02*2`, `n[05-06]` and `slots=2` mean nothing to it (measured with 22.05.8). Where a version refuses that, and
+where a device or its cores cannot be said by one list for all hosts, wrappers do the seating (wrappers.py).
+
+What which version takes is from its CHANGELOG and the man pages: --segment 24.05, --segment with --nodelist 25.11 if
+these are all nodes of the job, no `arbitrary` with topology/block from 26.05. doc/html/topology.shtml: the nodes of a
+job are a multiple of its segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commbench.errors import UsageError
+from commbench.recommend.export import wrappers
+from commbench.recommend.export._settings import NotExported, Settings, checked, devices_of, on_gpus, ranks_of
+from commbench.recommend.plan import NAME, Plan
+from commbench.topology.hosts import fold
+from commbench.units import expand_ranges
+
+TITLE = "Slurm job"
+HOSTFILE, JOB = "hosts.slurm", "job.sbatch"
+
+SEGMENT, SEGMENT_OF_NODELIST, NO_ARBITRARY_IN_BLOCKS, BLOCKS = (24, 5), (25, 11), (26, 5), (23, 11)
+
+
+def files(plan: Plan, settings: Settings) -> dict[str, str]:
+    """Return the job script, and the host file or the wrappers that it uses."""
+    checked(plan)
+    deny(plan, settings)
+    made = {JOB: "\n".join(_job(plan, settings)) + "\n"}
+    if not settings.nodelist:
+        return made
+    if wrapped(settings):
+        return made | wrappers.ranks(plan, settings)
+    made[HOSTFILE] = hostfile(plan)
+    return made | (wrappers.device(plan) if on_gpus(plan) and not _gpu_map(plan) else {})
+
+
+def hostfile(plan: Plan) -> str:
+    """Return the text of the file that SLURM_HOSTFILE names."""
+    return "".join(f"{seat.host}\n" for seat in checked(plan).seats)
+
+
+def parse(text: str) -> list[str]:
+    """Return the host of each rank, as srun reads them."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def wrapped(settings: Settings) -> bool:
+    """Whether ranks are seated by a wrapper: asked for, or since this Slurm may refuse an order of tasks.
+
+    With topology/block it does from 26.05 on; where the version is not known it may.
+    """
+    refuses = settings.slurm is None or settings.slurm >= NO_ARBITRARY_IN_BLOCKS
+    return settings.wrapper or (settings.plugin == "block" and refuses)
+
+
+def deny(plan: Plan, settings: Settings) -> None:
+    """Raise UsageError for what this version of Slurm refuses, or cannot mean."""
+    release = ".".join(map(str, settings.slurm or ()))
+    known = settings.slurm or (10**9,)
+    nodes = len(plan.hosts)
+    if settings.plugin == "block" and known < BLOCKS:
+        raise UsageError(f"topology/block came with Slurm 23.11, and this one is {release}: export for a tree")
+    if settings.segment is not None:
+        if known < SEGMENT:
+            raise UsageError(f"--segment came with Slurm 24.05, and this one is {release}: leave it out")
+        if settings.plugin == "tree":
+            raise UsageError("--segment is for topology/block, and this one is a tree: use a number of switches")
+        if settings.nodelist and known < SEGMENT_OF_NODELIST:
+            raise UsageError(
+                f"--segment with --nodelist came with Slurm 25.11, and this one is {release}: leave one out"
+            )
+        if nodes > settings.segment and nodes % settings.segment:
+            raise UsageError(
+                f"the nodes of a job are a multiple of its segment, and {nodes} are none of {settings.segment}"
+            )
+    if settings.switches is not None:
+        if settings.plugin == "block":
+            raise UsageError("--switches is for topology/tree, and this one has blocks: use a segment")
+        if settings.nodelist:
+            raise UsageError("a list of nodes leaves no choice of switches: leave --switches out, or the list")
+
+
+def _job(plan: Plan, settings: Settings) -> Iterator[str]:
+    nodes, most = len(plan.hosts), max(plan.per_host.values())
+    release = ".".join(map(str, settings.slurm)) if settings.slurm else "of any version"
+    yield "#!/usr/bin/env bash"
+    yield f"# {len(plan.seats)} ranks on {nodes} nodes as commbench planned, for Slurm {release}. From this folder:"
+    yield f"#   sbatch {JOB} COMMAND..."
+    yield f"#SBATCH --nodes={nodes}"
+    yield f"#SBATCH --ntasks-per-node={most}"
+    yield "#SBATCH --exclusive"
+    if on_gpus(plan):
+        yield f"#SBATCH --gres=gpu:{_gpus(plan, settings)}"
+    if settings.nodelist:
+        yield f"#SBATCH --nodelist={fold(plan.hosts)}"
+    if settings.switches is not None:
+        yield f"#SBATCH --switches={settings.switches}{'@' if settings.wait else ''}{settings.wait}"
+    if settings.segment is not None:
+        yield f"#SBATCH --segment={settings.segment}"
+    if settings.features:
+        yield f'#SBATCH --constraint="{settings.features}"'
+    yield "set -euo pipefail"
+    yield "folder=${COMMBENCH_PLACEMENT:-${SLURM_SUBMIT_DIR:-$PWD}}  # where the files of this export are"
+    yield from _launch(plan, settings)
+    if settings.nodelist:
+        yield f'"${{launch[@]}}" python3 -m commbench.verify "$folder/{NAME}"'
+    yield 'exec "${launch[@]}" "$@"'
+
+
+def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
+    total, most = len(plan.seats), max(plan.per_host.values())
+    if not settings.nodelist:
+        yield "# Which nodes come is known only now: Slurm's own order stands. To plan on what was granted:"
+        yield "#   python3 -m commbench.recommend --allocation"
+        yield f"launch=(srun --ntasks={total})"
+        return
+    if wrapped(settings):
+        yield "# This Slurm may refuse --distribution=arbitrary: a wrapper gives each task the rank of its place."
+        yield "# MPI gets its ranks from srun, whatever a wrapper does: start MPI programs by openmpi.sh instead."
+        yield f'launch=(srun --ntasks={total} --ntasks-per-node={most} "$folder/{wrappers.RANKS}")'
+        return
+    yield f'export SLURM_HOSTFILE="$folder/{HOSTFILE}"'
+    if len(set(plan.per_host.values())) > 1:
+        yield "unset SLURM_NTASKS_PER_NODE  # which does not hold: hosts have unlike numbers of ranks"
+    yield f"launch=(srun {' '.join(options(plan))})"
+    if on_gpus(plan) and not _gpu_map(plan):
+        yield f'launch+=("$folder/{wrappers.DEVICE}")  # hosts use their devices in unlike orders'
+
+
+def options(plan: Plan) -> list[str]:
+    """Return what srun is told beside SLURM_HOSTFILE, by which each rank sits as planned."""
+    said = [f"--ntasks={len(plan.seats)}", "--distribution=arbitrary"]
+    if on_gpus(plan) and (devices := _gpu_map(plan)):
+        said.append(f"--gpu-bind=map_gpu:{','.join(map(str, devices))}")
+    if masks := _masks(plan):
+        said.append(f"--cpu-bind=mask_cpu:{','.join(masks)}")
+    return said
+
+
+def _gpu_map(plan: Plan) -> tuple[int, ...]:
+    """Return the devices by local rank if all hosts have the same; Slurm is told one list for all of them."""
+    alike = set(devices_of(plan).values())
+    return next(iter(alike)) if len(alike) == 1 else ()
+
+
+def _masks(plan: Plan) -> list[str]:
+    """Return the cores by local rank, as masks, where they are known and the same on all hosts."""
+    alike = {tuple(plan.seats[rank].cpus for rank in ranks) for ranks in ranks_of(plan).values()}
+    if len(alike) != 1 or not all(cpus := next(iter(alike))):
+        return []
+    return [hex(sum(1 << cpu for cpu in set(expand_ranges(one)))) for one in cpus]
+
+
+def _gpus(plan: Plan, settings: Settings) -> int:
+    """Return how many devices of a host to ask for: all that it has, so that their numbers are those of the plan."""
+    needed = 1 + max(seat.device for seat in plan.seats)
+    if settings.cluster is None:
+        return needed
+    used = set(plan.hosts)
+    blocks = (block for block in settings.cluster.blocks if block.node_class and used & set(block.nodes))
+    counts = {len(settings.cluster.by_class[block.node_class].devices) for block in blocks}
+    if len(counts) > 1:
+        raise NotExported(
+            "no job script: hosts of the plan have unlike numbers of devices; plan for nodes of one class"
+        )
+    return max(counts, default=needed) or needed

@@ -1,0 +1,25 @@
+"""Slurm's topology.conf, and topology.yaml where its version reads that: for administrators to look at and install."""
+
+from __future__ import annotations
+
+from commbench.errors import UsageError
+from commbench.recommend.export._settings import NotExported, Settings
+from commbench.recommend.export.slurm import BLOCKS
+from commbench.recommend.plan import Plan
+from commbench.topology.writers import slurm_conf, slurm_yaml
+
+TITLE = "Slurm topology"
+CONF, YAML = "topology.conf", "topology.yaml"
+YAML_SINCE = (25, 5)
+
+
+def files(plan: Plan, settings: Settings) -> dict[str, str]:
+    """Return the files that this version reads; both where it is not known. Slurm takes the YAML where it has both."""
+    if settings.cluster is None:
+        raise NotExported("no topology.conf: it is made of a cluster, and none was given")
+    if settings.plugin == "block" and settings.slurm is not None and settings.slurm < BLOCKS:
+        raise UsageError("topology/block came with Slurm 23.11: export for a tree, or for a later version")
+    made = {CONF: slurm_conf.write(settings.cluster, settings.plugin)}
+    if settings.slurm is None or settings.slurm >= YAML_SINCE:
+        made[YAML] = slurm_yaml.write(settings.cluster, kind=settings.plugin)
+    return made

@@ -1,0 +1,69 @@
+"""What Slurm says to anybody, without privilege: its switches, which nodes are idle, and which a job has.
+
+Inside a job `granted()` takes one `scontrol show topology`, or, where that says nothing, one task on each node that
+prints the address that Slurm gave it (SLURM_TOPOLOGY_ADDR).
+"""
+
+from __future__ import annotations
+
+from commbench.errors import UsageError
+from commbench.system import System
+from commbench.topology.cluster import Block, Cluster
+from commbench.topology.hosts import expand
+from commbench.topology.reading import read_text
+
+_PRINT = (
+    'echo "SLURM_TOPOLOGY_ADDR=$SLURM_TOPOLOGY_ADDR"; echo "SLURM_TOPOLOGY_ADDR_PATTERN=$SLURM_TOPOLOGY_ADDR_PATTERN"'
+)
+
+
+def idle(system: System) -> list[str]:
+    """Return the nodes that are idle."""
+    answer = system.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
+    hosts = list(dict.fromkeys(host for line in answer.text.split() for host in expand(line)))
+    if not hosts:
+        raise UsageError(
+            f"no node is idle, says Slurm {f'({answer.trouble})' if answer.trouble else ''}: name some with --free"
+        )
+    return hosts
+
+
+def topology(system: System) -> Cluster:
+    """Return the switches or blocks that Slurm runs with."""
+    answer = system.run("scontrol", "show", "topology")
+    if not answer.text.strip():
+        why = answer.trouble or "topology/flat, most likely"
+        raise UsageError(f"Slurm shows no topology ({why}): describe it in a file, and name that with --topology")
+    return read_text(answer.text, "scontrol show topology").cluster
+
+
+def in_job(system: System) -> bool:
+    """Whether this runs inside a job of Slurm's."""
+    return bool(system.environment.get("SLURM_JOB_NODELIST"))
+
+
+def granted(system: System) -> list[str]:
+    """Return the nodes of this job."""
+    nodes = system.environment.get("SLURM_JOB_NODELIST", "")
+    if not nodes:
+        raise UsageError("--allocation orders the nodes of a job, and SLURM_JOB_NODELIST is not set: run it in a job")
+    return expand(nodes)
+
+
+def topology_of_job(system: System, nodes: list[str]) -> Cluster:
+    """Return the switches above the nodes of a job; a cluster without any where Slurm knows none."""
+    shown = system.run("scontrol", "show", "topology")
+    if shown.text.strip():
+        cluster = read_text(shown.text, "scontrol show topology").cluster
+        if set(nodes) <= set(cluster.arrays.nodes):
+            return cluster
+    told = system.run("srun", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", "--label",
+                      "--overlap", "sh", "-c", _PRINT)  # fmt: skip
+    if "SLURM_TOPOLOGY_ADDR=" in told.text:
+        cluster = read_text(told.text, "SLURM_TOPOLOGY_ADDR of each node").cluster
+        if missing := sorted(set(nodes) - set(cluster.arrays.nodes)):
+            raise UsageError(
+                f"Slurm told no address of {', '.join(missing[:3])}, which the job has: name --topology FILE"
+            )
+        return cluster
+    return Cluster("job", blocks=(Block(tuple(nodes)),))

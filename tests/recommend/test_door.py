@@ -1,0 +1,214 @@
+"""The door: what it prints and writes, Slurm asked by commands, and one clear line for bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from commbench.recommend.__main__ import main
+from commbench.recommend.plan import read
+
+TREE = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1,3,5,7]
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[2,4,6,8]
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-8] Switches=leaf[1-2]
+"""
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--time", "0.2"])
+    return int(ended.value.code or 0)
+
+
+def command(folder: Path, name: str, text: str) -> None:
+    """A command that prints `text`."""
+    (folder / f"{name}.txt").write_text(text)
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nexec cat "{folder}/{name}.txt"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    command(folder, "scontrol", TREE)
+    return folder
+
+
+def test_a_plan_is_printed_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert run("--topology", "h100-nvlink", "--gpus", "32", "--axes", "tp=8,dp=4", "--export", str(out)) == 0
+    text = capsys.readouterr().out
+    for words in ("predicted, not measured", "gap to the proven bound", "what limits:", "nodes: n[01-04]"):
+        assert words in text
+    plan = read(out / "placement.json")
+    assert len(plan.seats) == 32 and plan.axes == {"tp": 8, "dp": 4} and plan.vendor == "nvidia"
+    assert plan.seconds["bound"] <= plan.seconds["recommended"] <= plan.seconds["default"]
+    assert plan.gap == pytest.approx(plan.seconds["recommended"] / plan.seconds["bound"] - 1)
+    assert len({(seat.host, seat.device) for seat in plan.seats}) == 32
+    assert all(seat.nic == f"nic{seat.device}" for seat in plan.seats)  # one PCIe switch a GPU and its NIC
+    assert (out / "hosts.slurm").exists()
+
+
+def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--topology", "l40s-pcie", "--axes", "dp=32", "--bytes", "dp=3x64M", "--cores", "64", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["predicted"] is True
+    assert found["plan"]["seats"][0]["cpus"]
+    assert found["nodes"]["leaves"] == 1 and found["nodes"]["how"] == "integer program"
+
+
+def test_slurm_is_asked_for_its_switches_and_idle_nodes(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command(slurm, "sinfo", "n1\nn2\nn3\nn4\nn5\nn6\n")
+    assert run("--topology", "slurm", "--free", "slurm", "--gpus", "24", "--oversubscription", "8", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes"]["names"] in (["n1", "n3", "n5"], ["n2", "n4", "n6"])  # of one leaf
+    assert any("assumed" in note for note in found["plan"]["notes"])
+
+
+def test_in_a_job_its_nodes_are_ordered(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-6]")
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
+    assert run("--json", "--algo", "dp=ring") == 0
+    found = json.loads(capsys.readouterr().out)
+    hosts = found["plan"]["seats"][::4]
+    leaf = [int(seat["host"][1:]) % 2 for seat in hosts]
+    assert len(leaf) == 6 and sum(a != b for a, b in zip(leaf, [*leaf[1:], leaf[0]], strict=True)) == 2
+
+
+def test_in_a_job_nodes_say_their_own_place_where_scontrol_does_not(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(slurm, "scontrol", "")
+    told = "".join(
+        f"{task}: SLURM_TOPOLOGY_ADDR=spine.leaf{1 + node % 2}.n{node}\n"
+        f"{task}: SLURM_TOPOLOGY_ADDR_PATTERN=switch.switch.node\n"
+        for task, node in enumerate(range(1, 5))
+    )
+    command(slurm, "srun", told)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-4]")
+    assert run("--allocation", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes"]["leaves"] == 2 and len(found["plan"]["seats"]) == 32
+
+
+def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n01\nn05\nn02\nn06\n")
+    words = ("--topology", "l40s-pcie", "--gpus", "32", "--current", str(hosts), "--algo", "dp=ring")
+    assert run(*words) == 0
+    text = capsys.readouterr().out
+    assert "current" in text and "order" in text
+    assert run(*words, "--json") == 0
+    seconds = json.loads(capsys.readouterr().out)["plan"]["seconds"]
+    assert seconds["recommended"] <= seconds["current"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--topology", "h100-nvlink", "--gpus", "1024"], "1024 GPUs are asked for, and the 32 free nodes have 256"),
+        (["--topology", "h100-nvlink", "--gpus", "128", "--axes", "tp=8,dp=8"], "multiply to 64 ranks, and 128 GPUs"),
+        (["--topology", "h100-nvlink", "--free", "x1", "--gpus", "8"], "x1 is to be chosen from, and is no node"),
+        (["--topology", "h100-nvlink"], "how many"),
+        (["--topology", "h100-nvlnk", "--gpus", "8"], "h100-nvlink"),
+        (["--gpus", "8"], "advice needs a topology"),
+        (["--topology", "h100-nvlink", "--gpus", "1"], "at least 2"),
+        (["--topology", "h100-nvlink", "--axes", "tp=8,tp=2"], "tp stands there twice"),
+        (["--topology", "h100-nvlink", "--axes", "dp=16", "--bytes", "tp=1G"], "unknown axis 'tp'"),
+        (["--topology", "h100-nvlink", "--axes", "dp=16", "--algo", "dp=rign"], "did you mean ring"),
+        (
+            ["--topology", "h100-nvlink", "--axes", "dp=16", "--algo", "dp=nvls"],
+            "no algorithm carries out the allreduce",
+        ),
+        (["--topology", "h100-nvlink", "--allocation", "--gpus", "8"], "SLURM_JOB_NODELIST is not set"),
+        (["--topology", "h100-nvlink", "--axes", "dp=16", "--preset", "gpt9"], "unknown preset"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == 2
+    said = capsys.readouterr().err
+    assert error in said and said.startswith("commbench recommend: error: ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("n01\n" * 9 + "n02\n" * 7, "puts more ranks on n01 than its 8 devices"),
+        ("n01 slots=8\n", "has 8 ranks, and 16 are to be placed"),
+        ("n01 slots=8\nq7 slots=8\n", "names q7, which is no node"),
+        ("n01 8 things\n", ":1: a line of a host file"),
+        ("{}", "a placement is what"),
+    ],
+)
+def test_an_order_in_use_that_contradicts_is_refused(
+    text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hosts").write_text(text)
+    assert run("--topology", "h100-nvlink", "--gpus", "16", "--current", str(tmp_path / "hosts")) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_a_faulty_topology_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "topology.conf"
+    path.write_text("SwitchName=leaf1 Nodes=n[1-4]\nSwitchName=spine Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n5\n")
+    assert run("--topology", str(path), "--gpus", "16") == 2
+    assert f"{path}:" in capsys.readouterr().err
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "") -> None:
+    """Records of pairs of nodes of l40s-pcie, of which n01 and n02 are twice as slow together, in place of a folder."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from commbench.model import cost, fit
+    from commbench.model.library import LIBRARIES
+    from commbench.model.placement import Placement
+    from commbench.topology.reading import read as read_topology
+    from commbench.topology.shipped import find
+    from tests.model.test_fit import SIZES, record
+
+    cluster = read_topology(find("l40s-pcie")).cluster
+    cluster = replace(cluster, step_us=1.0)
+    records = []
+    for first in range(0, 16, 2):
+        placement = Placement(cluster, np.array([first, first + 1]), np.zeros(2, dtype=np.int64))
+        found = cost.cost("allreduce", "ring", placement, LIBRARIES["mpi"]).seconds(np.array(SIZES, dtype=float))
+        hosts = ",".join(rename + cluster.arrays.nodes[node] for node in (first, first + 1))
+        for size, seconds in zip(SIZES, found.tolist(), strict=True):
+            about = {"algorithm": "ring", "observed_algorithm": "ring", "size": size, "nranks": 2, "nnodes": 2}
+            where = {"ranks": f"{first}-{first + 1}", "hosts": hosts, "group": f"pair {first}"}
+            records.append(record(**about, **where, time_us=seconds * 1e6 * (2 if first == 0 else 1)))
+    monkeypatch.setattr(fit, "records_of", lambda path: [records])
+
+
+def test_nodes_that_records_show_slow_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(monkeypatch)
+    words = ("--topology", "l40s-pcie", "--free", "n[01-04]", "--nodes", "2", "--results", "here", "--json")
+    assert run(*words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes"]["slow"] == 0
+    assert any(note.startswith("fitted to") for note in found["plan"]["notes"])
+    assert found["error_source"].startswith("how far off the fit is")
+
+
+def test_results_of_other_nodes_are_refused_unless_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(monkeypatch, rename="x")
+    words = ("--topology", "l40s-pcie", "--nodes", "2", "--results", "here")
+    assert run(*words) == 2
+    assert "is of hosts that l40s-pcie does not have (xn01, xn02, xn03)" in capsys.readouterr().err
+    assert run(*words, "--other-cluster") == 0
+    assert "left out, as --other-cluster asks" in capsys.readouterr().out

@@ -1,0 +1,389 @@
+"""What is exported for launchers, without one: names that could be code, and scripts run against fake commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commbench.errors import UsageError
+from commbench.recommend.export import mpich, openmpi, slurm, slurm_topology, torchrun, wrappers
+from commbench.recommend.export._settings import NotExported, Settings, version
+from commbench.recommend.exporting import exporters, texts, write
+from commbench.recommend.plan import Plan, Seat
+from commbench.topology.cluster import Block, Cluster, Switch
+from commbench.topology.readers import slurm_conf, slurm_yaml
+from tests.mpi.launch import MPICH, MPIRUN, library, run
+from tests.recommend.plans import choice, shuffled, whole
+
+HOSTS = ["n03", "n01", "n02"]
+HOSTILE = [
+    "n1;touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "n1\ntouch pwned",
+    "n1 slots=9",
+    "n[1-2]",
+    "n1,n2",
+    "n1*2",
+    "-x",
+    "../n1",
+    "n1#",
+    "n1:8",
+    "n1'",
+    'n1"',
+    "n1\\",
+    "n1\x00",
+    "ñ1",
+    "",
+    ".",
+    "n1=n2",
+    "a" * 254,
+]
+TREE = Cluster(
+    switches=(Switch("core"), Switch("leaf1", "core"), Switch("leaf2", "core")),
+    blocks=(Block(("n01", "n02"), ("leaf1",)), Block(("n03",), ("leaf2",))),
+)
+BLOCKS = Cluster(blocks=(Block(("n01", "n02"), name="b1"), Block(("n03", "n04"), name="b2")), block_sizes=(2, 4))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("target", exporters())
+def test_a_name_that_could_be_code_is_refused_by_every_target(target: str, name: str) -> None:
+    plan = Plan("t", (Seat("n01", 0), Seat(name, 0)), vendor="nvidia", choices=(choice("allreduce", "ring"),))
+    if target in ("nccl_tuner", "nccl_environment", "openmpi_rules", "mpich_settings", "slurm_topology"):
+        with pytest.raises(UsageError):
+            texts(plan, Settings())
+    else:
+        with pytest.raises(UsageError, match="a host's name has up to 253 letters"):
+            exporters()[target].files(plan, Settings())
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_any_name_is_refused_or_plain_everywhere(name: str) -> None:
+    """A name that passes is one word of the shell, of srun's host file and of a list of hosts."""
+    plan = replace(whole(["n01", name], 1), topology=name, notes=(name,), limits=(name,), advice=name)
+    try:
+        made, _ = texts(plan, Settings())
+    except UsageError:
+        return
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+    assert name[0] not in "-."
+    assert slurm.parse(made["hosts.slurm"]) == ["n01", name]
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_no_text_of_a_plan_reaches_a_script(said: str, cpus: str) -> None:
+    plain = whole(HOSTS, 1)
+    odd = replace(plain, topology=said, advice=said, notes=(said,), limits=(said,), axes={said: 3})
+    made, _ = texts(odd, Settings())
+    unlike = {name for name, text in texts(plain, Settings())[0].items() if made[name] != text}
+    assert unlike <= {"placement.json"}
+    try:
+        made, _ = texts(replace(plain, seats=tuple(replace(seat, cpus=cpus) for seat in plain.seats)), Settings())
+    except UsageError:
+        return
+    assert set(cpus) <= set("0123456789-,")
+
+
+def test_a_vendor_that_could_be_code_reaches_no_script() -> None:
+    made, _ = texts(replace(whole(HOSTS), vendor="x; touch pwned"), Settings())
+    assert not any("pwned" in text for name, text in made.items() if name != "placement.json")
+
+
+@pytest.mark.parametrize("cluster", ["a\nb", "x y", "a'b", "$(touch pwned)"])
+def test_a_cluster_whose_names_slurm_does_not_take_is_refused(cluster: str) -> None:
+    with pytest.raises(UsageError, match="Slurm's names have up to 63"):
+        slurm_topology.files(whole(HOSTS), Settings(cluster=replace(TREE, name=cluster), slurm=(25, 5)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"features": 'a"; touch pwned'}, "features is written as Slurm does"),
+        ({"wait": "1\n#SBATCH --wrap"}, "wait is written as Slurm does"),
+        ({"switches": 0}, "switches is a whole number from 1"),
+        ({"segment": -1}, "segment is a whole number from 1"),
+        ({"topology": "torus"}, "tree or block, not 'torus'"),
+        ({"wait": "10"}, "goes with a number of switches"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: Mapping[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Settings(**settings)  # type: ignore[arg-type]
+
+
+def test_versions_are_read_as_tools_print_them() -> None:
+    assert version("slurm-wlm 22.05.8") == version("slurm 22.05.8\n") == version("22.05.8") == (22, 5, 8)
+    with pytest.raises(UsageError, match="a version is numbers with dots"):
+        version("newest")
+
+
+# What Slurm of which version is asked
+
+
+def options(text: str) -> list[str]:
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_a_job_asks_for_the_nodes_of_the_plan() -> None:
+    made = slurm.files(whole(HOSTS), Settings(slurm=(24, 11), cluster=TREE, features="[leaf1|leaf2]"))
+    assert options(made["job.sbatch"]) == [
+        "--nodes=3",
+        "--ntasks-per-node=8",
+        "--exclusive",
+        "--gres=gpu:8",
+        "--nodelist=n[01-03]",
+        '--constraint="[leaf1|leaf2]"',
+    ]
+    assert "--gpu-bind=map_gpu:0,1,2,3,4,5,6,7" in made["job.sbatch"]
+    assert slurm.parse(made["hosts.slurm"]) == [host for host in HOSTS for _ in range(8)]
+    assert made["hosts.slurm"].count("\n") == 24  # from 25.11 on as many lines as tasks
+
+
+def test_cores_are_bound_where_they_are_known() -> None:
+    made = slurm.files(whole(HOSTS, 2, cpus=("0-3,8", "4-7")), Settings())
+    assert "--cpu-bind=mask_cpu:0x10f,0xf0" in made["job.sbatch"]
+    assert "--cpu-bind" not in slurm.files(whole(HOSTS, 2), Settings())["job.sbatch"]
+
+
+def test_ranks_on_a_cpu_ask_for_no_gpus() -> None:
+    made = slurm.files(whole(HOSTS, vendor="cpu"), Settings())
+    assert "gpu" not in made["job.sbatch"]
+    assert set(made) == {"job.sbatch", "hosts.slurm"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrapped"),
+    [
+        (Settings(), False),
+        (Settings(slurm=(26, 5), topology="tree"), False),
+        (Settings(slurm=(25, 11), topology="block"), False),
+        (Settings(slurm=(26, 5), topology="block"), True),
+        (Settings(topology="block"), True),  # of which version nobody said
+        (Settings(slurm=(22, 5), wrapper=True), True),
+        (Settings(slurm=(26, 5), cluster=BLOCKS), True),
+    ],
+)
+def test_where_an_order_of_tasks_may_be_refused_a_wrapper_seats_ranks(settings: Settings, wrapped: bool) -> None:
+    made = slurm.files(whole(["n01", "n02"], 2), settings)
+    assert ("ranks.sh" in made, "hosts.slurm" in made) == (wrapped, not wrapped)
+    assert ("--distribution=arbitrary " in made["job.sbatch"]) != wrapped
+    if wrapped:
+        with pytest.raises(NotExported, match="use Open MPI's mpirun"):
+            mpich.files(whole(["n01", "n02"], 2), settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (Settings(slurm=(23, 11), segment=1, nodelist=False), r"--segment came with Slurm 24\.05"),
+        (Settings(slurm=(25, 5), segment=1), r"--segment with --nodelist came with Slurm 25\.11"),
+        (Settings(slurm=(25, 11), segment=2, topology="block"), "the nodes of a job are a multiple of its segment"),
+        (Settings(slurm=(25, 11), segment=1, topology="tree"), "--segment is for topology/block"),
+        (Settings(switches=1), "a list of nodes leaves no choice of switches"),
+        (Settings(switches=1, nodelist=False, topology="block"), "--switches is for topology/tree"),
+        (Settings(slurm=(23, 2), topology="block"), r"topology/block came with Slurm 23\.11"),
+    ],
+)
+def test_what_a_version_refuses_is_refused(settings: Settings, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        slurm.files(whole(HOSTS), settings)
+
+
+def test_a_segment_may_stand_beside_all_nodes_of_a_job() -> None:
+    made = slurm.files(whole(["n01", "n02"]), Settings(slurm=(25, 11), segment=1, topology="block"))
+    assert options(made["job.sbatch"])[-2:] == ["--nodelist=n[01-02]", "--segment=1"]
+
+
+def test_topology_files_are_those_that_the_version_reads() -> None:
+    old = slurm_topology.files(whole(HOSTS), Settings(slurm=(22, 5), cluster=TREE))
+    assert set(old) == {"topology.conf"}
+    new = slurm_topology.files(whole(HOSTS), Settings(slurm=(25, 5), cluster=replace(BLOCKS, name="pod")))
+    assert set(new) == {"topology.conf", "topology.yaml"}
+    conf, yaml = (
+        slurm_conf.read(new["topology.conf"], "conf").cluster,
+        slurm_yaml.read(new["topology.yaml"], "yaml").cluster,
+    )
+    assert conf.blocks == yaml.blocks == BLOCKS.blocks
+    assert conf.block_sizes == yaml.block_sizes == (2, 4)
+    with pytest.raises(NotExported, match="made of a cluster, and none was given"):
+        slurm_topology.files(whole(HOSTS), Settings())
+
+
+# Each format is read back by a reader of ours
+
+
+@pytest.mark.parametrize("plan", [whole(HOSTS), shuffled(HOSTS), shuffled(HOSTS, seed=1)])
+def test_orders_are_read_back(plan: Plan) -> None:
+    hosts = [seat.host for seat in plan.seats]
+    assert slurm.parse(slurm.hostfile(plan)) == hosts
+    assert mpich.parse(mpich.hostfile(plan)) == hosts
+    bound = replace(plan, seats=tuple(replace(seat, cpus=str(seat.device)) for seat in plan.seats))
+    assert openmpi.parse(openmpi.rankfile(bound)) == hosts
+    rows = [line.split("\t") for line in wrappers.table(plan).splitlines()]
+    assert [(host, int(device)) for host, _, _, device in rows] == [(seat.host, seat.device) for seat in plan.seats]
+    assert [int(rank) for _, _, rank, _ in rows] == list(range(len(hosts)))
+    assert len({(host, place) for host, place, _, _ in rows}) == len(hosts)
+
+
+# Scripts, run
+
+
+class Commands:
+    """Commands that print how they were called, beside an exported folder."""
+
+    def __init__(self, folder: Path, plan: Plan, settings: Settings) -> None:
+        self.out = folder / "it's $HOME; out"  # a folder may have any name
+        write(texts(plan, settings)[0], self.out)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for name in ("srun", "mpiexec", "torchrun", "python3", "mpirun"):
+            self.fake(
+                name, f'printf "{name}"; printf " <%s>" "$@"; echo; env | grep -E "^(SLURM_|MASTER_|CUDA)" | sort'
+            )
+
+    def fake(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(f"#!/bin/bash\n{text}\n")
+        (self.bin / name).chmod(0o755)
+
+    def run(self, script: str, *words: str, code: int = 0, env: Mapping[str, str] | None = None) -> str:
+        path = self.out / script
+        assert subprocess.run(["bash", "-n", path], capture_output=True).stderr == b""
+        kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+        variables = {**kept, "PATH": f"{self.bin}:/usr/bin:/bin", **(env or {})}
+        done = subprocess.run(["bash", path, *words], cwd=self.out, env=variables, capture_output=True, text=True)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+
+WORDS = ("train me.py", "--lr=$(touch pwned)", "*")
+QUOTED = "<train me.py> <--lr=$(touch pwned)> <*>"
+
+
+def test_the_job_script_hands_its_words_on(tmp_path: Path) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings())
+    lines = it.run("job.sbatch", *WORDS, env={"SLURM_SUBMIT_DIR": str(it.out)}).splitlines()
+    launch = "srun <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=map_gpu:0,1>"
+    hostfile = f"SLURM_HOSTFILE={it.out}/hosts.slurm"
+    check = f"<python3> <-m> <commbench.verify> <{it.out}/placement.json>"
+    assert [line for line in lines if "SUBMIT" not in line] == [
+        f"{launch} {check}",
+        hostfile,
+        f"{launch} {QUOTED}",
+        hostfile,
+    ]
+    assert not (it.out / "pwned").exists()
+
+
+def test_a_job_that_sits_wrong_does_not_start(tmp_path: Path) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings())
+    it.fake("srun", 'case "$*" in *commbench.verify*) echo wrong >&2; exit 1 ;; esac; touch started')
+    assert it.run("job.sbatch", "true", code=1) == "wrong\n"
+    assert not (it.out / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "devices"),
+    [
+        ({"SLURMD_NODENAME": "n01", "SLURM_LOCALID": "1"}, 3, "0,1"),
+        ({"SLURMD_NODENAME": "n01.cluster.example", "SLURM_LOCALID": "0"}, 2, "0,1"),
+        ({"SLURMD_NODENAME": "n03", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, "0,1"),
+    ],
+)
+def test_the_wrapper_finds_the_rank_of_a_place(
+    tmp_path: Path, variables: Mapping[str, str], rank: int, devices: str
+) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings())
+    it.fake(
+        "show", 'echo "$RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $CUDA_VISIBLE_DEVICES ${SLURM_PROCID-none} $1"'
+    )
+    said = it.run("ranks.sh", "show", "a b", env={"SLURM_PROCID": "5", **variables})
+    assert said == f"{rank} 6 2 n03 {devices} none a b\n"
+
+
+def test_a_process_that_the_plan_does_not_have_is_told_so(tmp_path: Path) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings())
+    said = it.run("ranks.sh", "true", code=1, env={"SLURMD_NODENAME": "n09", "SLURM_LOCALID": "0"})
+    assert said == "ranks.sh: the plan has no rank for place 0 on n09: start it on the planned hosts only\n"
+    assert (
+        it.run("device.sh", "true", code=1, env={"PMI_RANK": "6"})
+        == "device.sh: the plan has no rank 6: it has ranks 0 to 5\n"
+    )
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", "cpu", ""])
+def test_a_rank_is_shown_its_device(tmp_path: Path, vendor: str) -> None:
+    plan = replace(whole(HOSTS, 2), vendor=vendor)
+    it = Commands(tmp_path, plan, Settings())
+    it.fake("show", 'echo "${CUDA_VISIBLE_DEVICES-none} ${HIP_VISIBLE_DEVICES-none} ${ROCR_VISIBLE_DEVICES-none}"')
+    expected = {"nvidia": "1 none none", "amd": "none 1 none", "cpu": "none none none", "": "1 1 none"}
+    for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"):
+        assert it.run("device.sh", "show", env={variable: "3"}) == f"{expected[vendor]}\n"
+
+
+def test_torchrun_is_for_ranks_that_follow_one_another(tmp_path: Path) -> None:
+    with pytest.raises(NotExported, match=r"start each process by ranks\.sh"):
+        torchrun.files(shuffled(HOSTS), Settings())
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings(port=1234))
+    first, *environment = it.run("torchrun.sh", *WORDS, env={"SLURMD_NODENAME": "n02"}).splitlines()
+    assert first == (
+        "torchrun <--nnodes=3> <--nproc-per-node=2> <--node-rank=2> <--rdzv-backend=static> <--master-addr=n03> "
+        f"<--master-port=1234> {QUOTED}"
+    )
+    assert environment == [
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES=0,1",
+        "MASTER_ADDR=n03",
+        "MASTER_PORT=1234",
+    ]
+
+
+@pytest.mark.parametrize(("release", "option"), [("4.1.4", "--rankfile"), ("5.0.7", "--map-by")])
+@pytest.mark.parametrize("stated", [True, False])
+def test_open_mpi_is_told_as_its_version_wants(tmp_path: Path, release: str, option: str, stated: bool) -> None:
+    settings = Settings(openmpi=version(release)) if stated else Settings()
+    it = Commands(tmp_path, whole(HOSTS, 2, cpus=("0-3", "4-7")), settings)
+    it.fake("mpirun", f'[ "$*" = --version ] && echo "mpirun (Open MPI) {release}" || printf "<%s>" "$@"')
+    said = it.run("openmpi.sh", *WORDS, env={"MPIRUN_OPTIONS": "--tag-output -x A"})
+    assert f"<{option}>" in said
+    assert said.startswith("<-np><6>")
+    assert said.endswith(f"<--tag-output><-x><A><{it.out}/device.sh>{QUOTED.replace('> <', '><')}")
+    assert f"<--hostfile><{it.out}/openmpi.hosts>" in said
+    assert "--hostfile" not in it.run("openmpi.sh", "true", env={"SLURM_JOB_ID": "1"})
+
+
+def test_mpich_goes_by_srun_in_a_job(tmp_path: Path) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings())
+    first, *environment = it.run("mpich.sh", *WORDS, env={"SLURM_JOB_ID": "7"}).splitlines()
+    assert first == f"srun <--mpi=pmi2> <--ntasks=6> <--distribution=arbitrary> <{it.out}/device.sh> {QUOTED}"
+    assert f"SLURM_HOSTFILE={it.out}/hosts.slurm" in environment
+    (said,) = it.run("mpich.sh", *WORDS).splitlines()
+    assert said == f"mpiexec <-f> <{it.out}/mpich.hosts> <-n> <6> <{it.out}/device.sh> {QUOTED}"
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(library() != MPICH, reason="no MPICH beside this interpreter")
+def test_hydra_keeps_the_order_of_its_file(tmp_path: Path) -> None:
+    """Outside a job; its launcher, told by a variable, starts all hosts here."""
+    plan = replace(shuffled(["n3", "n1", "n2"], 4), vendor="cpu")
+    write(texts(plan, Settings())[0], tmp_path / "out")
+    fake = tmp_path / "launch"
+    fake.write_text('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexport HERE=$1; shift\nexec bash -c "$*"\n')
+    fake.chmod(0o755)
+    env = {
+        "PATH": f"{MPIRUN.parent}{os.pathsep}{os.environ['PATH']}",
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": str(fake),
+        "HYDRA_LOCALHOST": "127.0.0.1",
+    }
+    done = run(["bash", str(tmp_path / "out" / "mpich.sh"), "sh", "-c", "echo $PMI_RANK $HERE"], env=env)
+    assert done.code == 0, done.stderr
+    found = dict(line.split() for line in done.stdout.splitlines())
+    assert found == {str(rank): seat.host for rank, seat in enumerate(plan.seats)}
