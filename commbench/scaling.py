@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from commbench.compare import Parser
 from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def parser() -> argparse.ArgumentParser:
         prog="commbench scaling",
         description="Predict how the time of a collective grows with the number of nodes.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("--topology", required=True, metavar="T", help="a shipped topology's name, or a file")
     it.add_argument("--nodes", default="1-256", metavar="N", help="1-256: each power of two; or a list (default 1-256)")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.results.findings import NOTE, Finding
 from commbench.topology.shipped import find, shipped
@@ -46,36 +47,29 @@ exit codes: 0 fine, or doubts only; 1 check --strict: there are doubts; 2 a file
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    it = _Parser(
+    it = Parser(
         prog=f"commbench {NAME}",
         description="Show, draw, check and convert descriptions of clusters, or discover one.",
         epilog=EXAMPLES.format(shipped=", ".join(shipped())),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     verbs = it.add_subparsers(dest="verb", required=True, metavar="show|check|convert|discover")
-    show = verbs.add_parser("show", help="as text, and as a picture", allow_abbrev=False)
+    show = verbs.add_parser("show", help="as text, and as a picture")
     show.add_argument("files", nargs="+", metavar="FILE")
     show.add_argument("--picture", metavar="OUT.png", help="draw it too: .png, .svg or .pdf")
     show.add_argument("--json", action="store_true", help="one JSON object: all of each file")
-    check = verbs.add_parser("check", help="say what is wrong, by line", allow_abbrev=False)
+    check = verbs.add_parser("check", help="say what is wrong, by line")
     check.add_argument("files", nargs="+", metavar="FILE")
     check.add_argument("--slurm-conf", metavar="FILE", help="its nodes are those that topology.conf should have")
     check.add_argument("--strict", action="store_true", help="exit 1 for doubts too")
     check.add_argument("--json", action="store_true", help="one JSON object: the findings of each file")
-    convert = verbs.add_parser("convert", help="write another format", allow_abbrev=False)
+    convert = verbs.add_parser("convert", help="write another format")
     convert.add_argument("files", nargs="+", metavar="FILE", help="a cluster, or nodes that are put together")
     convert.add_argument("--to", required=True, choices=writers(), help="the format")
     convert.add_argument("--kind", choices=("tree", "block"), help="of Slurm's topologies (default: what there is)")
     convert.add_argument("--out", metavar="FILE", help="where to write (default: the screen)")
-    discover = verbs.add_parser("discover", help="look at this machine, or at all of a launch", allow_abbrev=False)
+    discover = verbs.add_parser("discover", help="look at this machine, or at all of a launch")
     discover.add_argument("--out", metavar="FILE", help="where to write (default: the screen)")
     return it
 
