@@ -104,7 +104,8 @@ def _shared(record: Record) -> str:
     where = f"{_or(record.nranks)} ranks on {_or(record.nnodes)} nodes"
     if record.collective == KERNELS:
         where = "each rank on its own device, all at once"
-    return f"{record.collective}, {record.library} (backend {record.backend}), {where}, method {record.method}"
+    kind = "SIMULATED, nothing was measured: " if record.simulated else ""
+    return f"{kind}{record.collective}, {record.library} (backend {record.backend}), {where}, method {record.method}"
 
 
 def _or(value: object) -> str:

@@ -14,8 +14,9 @@ from commbench.errors import UsageError
 from commbench.kernels._backend import BACKENDS
 from commbench.kernels._factors import FACTORS, find_factor
 from commbench.kernels._pattern import Pattern
-from commbench.measure.door import Parser, run_door
+from commbench.measure.door import run_door
 from commbench.measure.dtypes import find_dtype
+from commbench.measure.parser import Parser
 from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
 
