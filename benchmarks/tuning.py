@@ -9,7 +9,7 @@ all-reduces are timed as the library carries them out by itself:
     default     without any settings
     exported    with those that were chosen against the default
     bad         with a control variable that forces the slowest algorithm
-    recovered   with that variable still set, and the settings that were chosen against it
+    recovered   where that variable is set, and then the settings are sourced that were chosen against it
     best        without settings, each size with the algorithm that was fastest in the sweeps, forced by commbench
 
 `exported` may nowhere be slower than `default` beyond chance (the test of commbench.compare), and `recovered` is to win
@@ -24,6 +24,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import random
 import socket
 import subprocess
@@ -58,6 +59,7 @@ DEFAULT, EXPORTED, BAD, RECOVERED, BEST = "default", "exported", "bad", "recover
 WINS = 0.9  # the bar
 MARGIN = 0.05
 _ROUNDS = 5
+_LIBRARIES = ("OMPI_", "MPIR_")  # how their variables begin
 
 
 # One rank of a launch.
@@ -168,8 +170,10 @@ class Library:
             }
         return {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": native, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
 
-    def export(self, choices: Sequence[Choice], library: str, folder: Path) -> dict[str, str]:
-        """Write the files that tell the library so, and return what a shell has of them."""
+    def export(
+        self, choices: Sequence[Choice], library: str, folder: Path, before: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Write the files that tell the library so, and return what a shell has that had `before` and sourced them."""
         from commbench.recommend.export import mpich_settings, openmpi_rules
         from commbench.recommend.export._settings import Settings, version
         from commbench.recommend.plan import Plan, Seat
@@ -186,10 +190,11 @@ class Library:
             files, script = mpich_settings.files(plan, Settings()), mpich_settings.NAME
         for name, text in files.items():
             Path(folder, name).write_text(text, encoding="utf-8")
-        shell = ["env", "-i", "bash", "-c", f"source {script} && env -0"]
-        done = subprocess.run(shell, cwd=folder, capture_output=True, text=True, check=True)
+        shell = ["bash", "-c", f"source {script} && env -0"]
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(_LIBRARIES)}
+        done = subprocess.run(shell, cwd=folder, env={**plain, **before}, capture_output=True, text=True, check=True)
         pairs = (line.partition("=") for line in done.stdout.split("\0") if line)
-        return {name: value for name, _, value in pairs if name.startswith(("OMPI_", "MPIR_"))}
+        return {name: value for name, _, value in pairs if name.startswith(_LIBRARIES)}
 
 
 def under(record: Record, rounds: Sequence[float]) -> Record:
@@ -241,8 +246,9 @@ def experiment(library: Library, options: argparse.Namespace, folder: Path) -> d
     version = sweeps[0][0].library
     settings: dict[str, dict[str, str]] = {DEFAULT: {}, BAD: bad}
     for state, choices in chosen.items():
-        told = library.export(choices, version, folder / f"{library.name} {state}") if choices else {}
-        settings[state] = {**(bad if state == RECOVERED else {}), **told}
+        before = bad if state == RECOVERED else {}
+        there = folder / f"{library.name} {state}"
+        settings[state] = library.export(choices, version, there, before) if choices else before
     states = [DEFAULT, BAD, RECOVERED, BEST] + [EXPORTED] * bool(chosen[EXPORTED])
     found: dict[str, list[dict[str, Any]]] = {state: [] for state in states}
     for number in range(1, options.launches + 1):
@@ -350,7 +356,7 @@ def _asked(found: Mapping[str, Any], state: str, size: int) -> str:
     for one in found["choices"][state]:
         if one["least"] <= size and (one["below"] is None or size < one["below"]):
             return str(one["algorithm"])
-    return found["worst"] if state == RECOVERED else AUTO
+    return AUTO if found["choices"][state] or state == EXPORTED else str(found["worst"])
 
 
 def _ran(found: Mapping[str, Any], state: str, size: int) -> set[str]:

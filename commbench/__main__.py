@@ -24,6 +24,16 @@ def doors() -> dict[str, str]:
     return found
 
 
+def _is_room_door(name: str) -> bool:
+    """Whether a name with a dot is a file that can be run, in a room that is a door: kernels.copy."""
+    room, _, stem = name.partition(".")
+    here = Path(__file__).parent / room
+    if not stem.isidentifier() or stem.startswith("_") or not (here / "__main__.py").exists():
+        return False
+    path = here / f"{stem}.py"
+    return path.exists() and '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+
+
 def help_text() -> str:
     """Return what `commbench --help` prints."""
     rows = doors()
@@ -49,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         print(__version__)
         raise SystemExit(EXIT_OK)
     name = arguments[0]
-    if name not in doors():
+    if name not in doors() and not _is_room_door(name):
         print(f"commbench: {unknown_name('command', name, doors())}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE)
     sys.argv = [f"commbench {name}", *arguments[1:]]

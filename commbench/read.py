@@ -103,8 +103,9 @@ def print_table(readings: Sequence[Reading], out: Patient) -> None:
 def _shared(record: Record) -> str:
     where = f"{_or(record.nranks)} ranks on {_or(record.nnodes)} nodes"
     if record.collective == KERNELS:
-        where = "each rank alone on its device"
-    return f"{record.collective}, {record.library} (backend {record.backend}), {where}, method {record.method}"
+        where = "each rank on its own device, all at once"
+    kind = "SIMULATED, nothing was measured: " if record.simulated else ""
+    return f"{kind}{record.collective}, {record.library} (backend {record.backend}), {where}, method {record.method}"
 
 
 def _or(value: object) -> str:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from commbench.compare import Parser
 from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def parser() -> argparse.ArgumentParser:
         prog="commbench scaling",
         description="Predict how the time of a collective grows with the number of nodes.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("--topology", required=True, metavar="T", help="a shipped topology's name, or a file")
     it.add_argument("--nodes", default="1-256", metavar="N", help="1-256: each power of two; or a list (default 1-256)")
@@ -70,14 +68,16 @@ def _carry_out(options: argparse.Namespace) -> None:
     from commbench.topology.reading import read
     from commbench.units import parse_size
 
+    if options.picture:
+        _check_picture(options.picture)
     cluster = read(shipped.find(options.topology)).cluster
     counts = _counts(options.nodes)
     sizes = [parse_size(text, "--size") for text in options.size.split(",")]
-    algorithms = options.algo.split(",") if options.algo else None
+    algorithms = options.algo.split(",") if options.algo is not None else None
     for name in algorithms or ():
         if name not in names():
             raise unknown_name("algorithm", name, names())
-    library = find(options.library) if options.library else None
+    library = find(options.library) if options.library is not None else None
     found = {size: scaling(options.collective, cluster, counts, size, library, algorithms) for size in sizes}
     if options.picture:
         _draw(found, cluster.name, options.collective, options.picture)
@@ -111,7 +111,7 @@ def _print(size: int, points: Sequence[Point]) -> None:
     print(f"{'nodes':>6}  {'ranks':>6}  {'time us':>10}  {'algorithm':<20}  {'growth':<12}  mostly")
     for point in points:
         mostly = ", ".join(f"{name} {100 * part / point.seconds:.0f} %" for name, part in point.parts[:2])
-        time, name = f"{point.seconds * 1e6:.1f}", point.algorithm or "none exists"
+        time, name = (f"{point.seconds * 1e6:.1f}", point.algorithm) if point.algorithm else ("-", "none exists")
         print(f"{point.nodes:>6}  {point.ranks:>6}  {time:>10}  {name:<20}  {point.growth:<12}  {mostly}")
     for point in turns(points):
         because = f": what grew most since {point.nodes // 2} nodes is the {point.cause}" if point.cause else ""
@@ -133,16 +133,23 @@ def _as_json(found: dict[int, list[Point]], name: str, collective: str) -> dict[
     }
 
 
-def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) -> None:
+def _check_picture(path: str) -> None:
+    """Refuse a picture that cannot be drawn, before anything is predicted."""
     from importlib.util import find_spec
-
-    from commbench.units import approximate_size
 
     if find_spec("matplotlib") is None:
         raise UsageError("a picture needs matplotlib: pip install 'commbench[report]'")
     if not path.endswith((".png", ".svg")):
         raise UsageError(f"--picture ends in .png or .svg, not {path!r}")
+
+
+def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) -> None:
     from matplotlib.figure import Figure
+
+    from commbench.units import approximate_size
+
+    if not any(point.algorithm for points in found.values() for point in points):
+        raise UsageError(f"--picture has nothing to draw: none of the algorithms does {collective} on {name} here")
 
     figure: Any = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()

@@ -45,6 +45,7 @@ class Backend(ABC):
     factors: frozenset[str]  # the fields of Access that it can vary, and "whole" where it moves structs as a whole
 
     workers = 1  # threads that may call `take` at once
+    enough = 10 << 20  # elements that a row is checked on, but for the baseline: two rounds of any grid-stride loop
 
     @staticmethod
     @abstractmethod
@@ -76,6 +77,10 @@ class Backend(ABC):
     @abstractmethod
     def take(self, memory: Any, start: int, stop: int) -> NDArray[Any]:
         """Return a copy of bytes `start` to `stop`, after all that was enqueued."""
+
+    def on_host(self, memory: Any) -> NDArray[Any] | None:
+        """Return memory as bytes that the host writes in place; None where it cannot."""
+        return None
 
     @abstractmethod
     def prepare(self, problem: Problem, arenas: Mapping[str, Any]) -> Callable[[], None]:

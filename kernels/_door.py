@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, NoReturn
 
 from commbench.backends.world import World
@@ -13,8 +14,9 @@ from commbench.errors import UsageError
 from commbench.kernels._backend import BACKENDS
 from commbench.kernels._factors import FACTORS, find_factor
 from commbench.kernels._pattern import Pattern
-from commbench.measure.door import Parser, run_door
+from commbench.measure.door import run_door
 from commbench.measure.dtypes import find_dtype
+from commbench.measure.parser import Parser
 from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole
 
@@ -22,7 +24,10 @@ FORMATS = ("table", "json", "csv")
 DEFAULT_ROUNDS, DEFAULT_BUDGET = 5, 120.0
 TYPES = ("float16", "bfloat16", "float32", "float64")
 
-EXAMPLES = """factors:
+EXAMPLES = """kernels, their variants, and the working types of each:
+{kernels}
+
+factors:
 {factors}
 
 examples:
@@ -53,8 +58,8 @@ class Options:
     needs_mpi: bool = False  # ranks of an mpirun meet by MPI; a process alone needs none
 
 
-def parser(name: str) -> argparse.ArgumentParser:
-    """Return the options of a door. All values stay text here; `read` understands them."""
+def parser(name: str, patterns: Sequence[Pattern] = ()) -> argparse.ArgumentParser:
+    """Return the options of a door that has these patterns. All values stay text here; `read` understands them."""
     every = name == "kernels"
     it = Parser(
         prog=f"commbench {name}",
@@ -62,7 +67,11 @@ def parser(name: str) -> argparse.ArgumentParser:
         epilog=EXAMPLES.format(
             name=name,
             some="stride,misalignment",
-            factors="\n".join(f"  {factor.name:<13} {factor.question}" for factor in FACTORS.values()),
+            kernels="\n".join(map(_kernel_line, dict.fromkeys(one.name for one in patterns), repeat(patterns))),
+            factors="\n".join(
+                f"  {factor.name:<13} {f'({factor.only} only) ' * bool(factor.only)}{factor.question}"
+                for factor in FACTORS.values()
+            ),
         ),
     )
     add = it.add_argument_group("what is measured").add_argument
@@ -94,6 +103,14 @@ def parser(name: str) -> argparse.ArgumentParser:
     return it
 
 
+def _kernel_line(name: str, patterns: Sequence[Pattern]) -> str:
+    mine = [one for one in patterns if one.name == name]
+    variants = ", ".join(
+        f"{one.variant or 'no variants'} ({', '.join(one.dtypes) or 'of types of its own'})" for one in mine
+    )
+    return f"  {name:<14} {variants}"
+
+
 def read(name: str, patterns: Sequence[Pattern], arguments: Sequence[str]) -> Options:
     """Understand the command line; raise UsageError on the first thing that cannot be."""
     raw = vars(parser(name).parse_args(arguments))
@@ -108,6 +125,8 @@ def read(name: str, patterns: Sequence[Pattern], arguments: Sequence[str]) -> Op
 
         raise unknown_name("device", raw["device"], BACKENDS)
     kernels = _names(raw.get("kernel") or "all", "--kernel", list(dict.fromkeys(one.name for one in patterns)))
+    _check_kernels(kernels, patterns)
+    _check_factors(factors, raw["device"])
     plan = {
         "kernels": kernels,
         "variants": None if raw["variant"] is None else _names(raw["variant"], "--variant", ("all",)),
@@ -133,6 +152,27 @@ def read(name: str, patterns: Sequence[Pattern], arguments: Sequence[str]) -> Op
     return Options(
         *(name, found, plan, given, raw["format"], raw["out"], raw["resume"], raw["progress"], timeout, peak)
     )
+
+
+def _check_kernels(kernels: Sequence[str], patterns: Sequence[Pattern]) -> None:
+    """Raise UsageError where the name of a variant stands for a kernel's."""
+    names = {one.name for one in patterns}
+    for name in kernels:
+        of = list(dict.fromkeys(one.name for one in patterns if one.variant == name))
+        if name not in names and of:
+            raise UsageError(
+                f"{name} is a variant of {' and '.join(of)}, not a kernel: --kernel {of[0]} --variant {name}"
+            )
+
+
+def _check_factors(factors: Sequence[str] | None, device: str | None) -> None:
+    """Raise UsageError where a device, as far as it is named, has none of the factors."""
+    if device is None or not factors:
+        return
+    other = "GPU" if device == "cpu" else "CPU"
+    if all(FACTORS[name].only == other for name in factors):
+        there = ", ".join(factor.name for factor in FACTORS.values() if factor.only != other)
+        raise UsageError(f"{', '.join(factors)}: only on a {other}, not on {device}; there are {there}")
 
 
 _FIELDS = {  # flag: the field of Options.plan that it sets
@@ -165,19 +205,22 @@ def _names(text: str, flag: str, every: Sequence[str]) -> list[str]:
 
 def main(patterns: Sequence[Pattern] = (), arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the door of the kernel that has these patterns, or, without any, of all kernels."""
-    from commbench.kernels._run import run  # before ranks meet: those that wait keep the cores from those that import
-
     name = f"kernels.{patterns[0].name}" if patterns else "kernels"
-
-    def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
-        return run(world, watchdog, options, words)
-
-    run_door(name, parser(name), partial(_read, name, patterns), work, arguments)
-
-
-def _read(name: str, patterns: Sequence[Pattern], arguments: Sequence[str]) -> Options:
     if not patterns:
         from commbench.kernels import _study
 
         patterns = [pattern for kernel in _study.names() for pattern in _study.patterns(kernel)]
-    return read(name, patterns, arguments)
+
+    def work(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]) -> int:
+        from commbench.kernels._run import run
+
+        return run(world, watchdog, options, words)
+
+    run_door(name, parser(name, patterns), partial(_read, name, patterns), work, arguments)
+
+
+def _read(name: str, patterns: Sequence[Pattern], arguments: Sequence[str]) -> Options:
+    options = read(name, patterns, arguments)
+    from commbench.kernels import _run  # noqa: F401 (before ranks meet: those that wait keep the cores from importers)
+
+    return options

@@ -24,6 +24,7 @@ class Factor:
     question: str
     levels: Callable[[Pattern, Access], Levels]
     by_traffic: bool = True  # whether bytes moved can tell what it costs
+    only: str = ""  # "GPU" or "CPU", where the other has no such thing
 
 
 def _width(pattern: Pattern, base: Access) -> Levels:
@@ -99,9 +100,9 @@ def _threads(pattern: Pattern, base: Access) -> Levels:
 FACTORS = {
     factor.name: factor
     for factor in (
-        Factor("width", "bytes that a lane moves at a time, of the widest stream", _width),
+        Factor("width", "bytes that a lane moves at a time, of the widest stream", _width, only="GPU"),
         Factor("misalignment", "every stream begins past an aligned address", _misalignment),
-        Factor("stride", "every so manieth element is used", _stride),
+        Factor("stride", "every n-th element is used", _stride),
         Factor("layout", "an array of structures, field by field or each as a whole", _layout),
         Factor(
             "gather",
@@ -109,13 +110,13 @@ FACTORS = {
             _gather,
         ),
         Factor("tensors", "a launch for each tensor of a transformer", _tensors),
-        Factor("occupancy", "so many blocks at a time on a multiprocessor", _occupancy),
-        Factor("blocks", "a grid-stride loop of so few blocks, instead of one pass", _blocks),
-        Factor("elements", "vectors that a thread takes in one pass", _elements),
+        Factor("occupancy", "so many blocks at a time on a multiprocessor", _occupancy, only="GPU"),
+        Factor("blocks", "a grid-stride loop of so few blocks, instead of one pass", _blocks, only="GPU"),
+        Factor("elements", "vectors that a thread takes in one pass", _elements, only="GPU"),
         Factor("hint", "stores past the caches, or not; on GPUs loads and stores that caches give up first", _hint),
         Factor("inplace", "new values go to arrays of their own", _inplace),
         Factor("cache", "a problem that fits a cache and is there already", _cache, by_traffic=False),
-        Factor("threads", "one thread on a CPU", _threads),
+        Factor("threads", "one thread", _threads, only="CPU"),
     )
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from commbench.kernels import _backend
 from commbench.kernels._backend import Facts
 from commbench.kernels._numba_vectors import FAST_MATH, lanes, scalars, vectors
 from commbench.kernels._pattern import GUARD, Access, Pattern, Place, Problem
-from commbench.kernels._traffic import CPU
+from commbench.kernels._traffic import CPU, X86
 from commbench.measure.dtypes import DTYPES
 from commbench.measure.site import memory_available
 from commbench.units import format_ranges
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _PAGE = 4096
 _BLOCK = 4096  # elements of a loop: as many as a sum may add up in float32
+_ENOUGH = 1 << 18  # elements of a check at least; there is no loop over a grid, and tails are in any number
 _EXTRA = "'commbench[kernels]'"
 
 
@@ -37,7 +39,7 @@ class Backend(_backend.Backend):
     """The cores that this rank may use."""
 
     name = "numba_cpu"
-    memory = CPU
+    memory = X86 if platform.machine() in ("x86_64", "AMD64") else CPU
     factors = frozenset({"offset", "stride", "layout", "index", "tensors", "inplace", "hint", "warm", "threads"})
 
     @staticmethod
@@ -70,6 +72,7 @@ class Backend(_backend.Backend):
         """Take this rank's part of the node's cores and of its memory."""
         self.threads = max(1, min(cores // ranks, len(self._cores), int(self._numba.config.NUMBA_NUM_THREADS)))
         self.workers = self.threads
+        self.enough = max(_ENOUGH, 2 * _BLOCK * self.threads) + 77  # blocks of each thread, and a part of one
         plural = "s" * (self.threads > 1)
         identity = f"{self.threads} thread{plural} on cores {format_ranges(self._cores)}"
         self.facts = replace(self.facts, identity=identity, free=self.facts.free // ranks)
@@ -91,6 +94,10 @@ class Backend(_backend.Backend):
 
     def put(self, memory: Any, values: NDArray[Any]) -> None:
         memory[: len(values)] = values
+
+    def on_host(self, memory: Any) -> NDArray[Any]:
+        there: NDArray[Any] = memory
+        return there
 
     def take(self, memory: Any, start: int, stop: int) -> NDArray[Any]:
         copied: NDArray[Any] = memory[start:stop].copy()

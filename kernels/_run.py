@@ -10,7 +10,8 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -22,10 +23,10 @@ from commbench import __version__
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
 from commbench.kernels import _study
-from commbench.kernels._backend import Backend, Facts, find, shared
+from commbench.kernels._backend import BACKENDS, Backend, Facts, find, shared
 from commbench.kernels._factors import FACTORS
-from commbench.kernels._pattern import GUARD, Problem
-from commbench.kernels._screen import print_waterfalls
+from commbench.kernels._pattern import GUARD, SPARSE, Problem
+from commbench.kernels._screen import answers, print_waterfalls
 from commbench.kernels._study import Row, Study
 from commbench.kernels._verify import Check
 from commbench.measure import folder
@@ -34,10 +35,12 @@ from commbench.measure.progress import Progress
 from commbench.measure.screen import note
 from commbench.measure.site import Seat, site
 from commbench.measure.watchdog import BETWEEN, RESTING, SETUP, Watchdog
-from commbench.results import manifest
+from commbench.results import manifest, regime
 from commbench.results.journal import Journal, append_beside, new_folder, read_manifest
 from commbench.results.kernels import KERNELS, Result, device_names, results, slow
 from commbench.results.record import FORMAT
+from commbench.results.regime import drifts_by_chance
+from commbench.results.stats import FEWEST_ROUNDS
 from commbench.results.status import FAILURES, NOT_MEASURED, OK, TIMEOUT, WRONG
 from commbench.units import LARGEST, approximate_size
 
@@ -46,10 +49,11 @@ if TYPE_CHECKING:
 
 BESIDE = "kernels.jsonl"  # in the run folder: records with what kernels have beside
 WATERFALL = "weight_update"  # the kernel whose factors are measured where all kernels are
-_PART = 10 << 20  # elements that a row is checked on, but for the baseline: two rounds and more of any grid-stride loop
 BASE = 1  # the place of the baseline among the rows of a study
 _VISIT = 0.02  # seconds of timed launches that a visit aims at
 _LAUNCHES = (1, 50)  # of a visit
+_EMPTY = 5  # launches of next to nothing beside them
+SETTING_UP = 0.6  # of a study's time that checks and set-up may take, where it is limited
 _RENEWABLE = ("rounds", "budget")
 _SAME = {"collective": "door", "backend": "back end", "library": "library", "size": "number of ranks"}
 
@@ -83,7 +87,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
             world.abort(EXIT_FAILED)
         watchdog.begin(RESTING)  # whoever reads what is printed may take their time
         if journal is not None:
-            code = max(code, _print_results(journal, studies, devices, options))
+            code = max(code, _print_results(journal, studies, devices, options, crew.spent))
         (code,) = world.command((code,))
         watchdog.begin(SETUP)
     finally:
@@ -98,12 +102,22 @@ def _choose(world: World, options: Options) -> tuple[str, str]:
     if options.plan["device"] is not None:
         return options.plan["device"], "as asked"
     if options.resume:
-        return on_rank_0(world, lambda: str(read_manifest(Path(options.out or ""))["plan"].get("device"))), "as begun"
+        return on_rank_0(world, lambda: _begun_on(Path(options.out or ""))), "as begun"
     for device in ("cuda", "rocm"):
         trouble = _trouble(device, options.plan["library"])
         if not world.largest(bool(trouble))[0]:
             return device, "the default, where every rank has one"
     return "cpu", "the default: not every rank has a GPU (--device cuda says why)"
+
+
+def _begun_on(folder: Path) -> str:
+    """Return the kind of device of an earlier run."""
+    device = str(read_manifest(folder)["plan"].get("device"))
+    if device not in BACKENDS:
+        raise ResultsError(
+            f"{folder} holds no run of kernels: name the folder of one, or start another by another --out"
+        )
+    return device
 
 
 def _trouble(device: str, library: str | None) -> str:
@@ -150,9 +164,10 @@ def _begin(launch: Launch) -> Journal:
         every = options.name == "kernels"
         first = next((one for one in chosen if one.name == WATERFALL), None)
         factors = {one.label: list(FACTORS) if one is first or not every else [] for one in chosen}
-    chosen.sort(key=lambda one: not factors[one.label])  # what has factors first: the rest is cut by the budget sooner
+    chosen.sort(key=lambda one: bool(factors[one.label]))  # what has factors last: each baseline is there before them
     studies = _study.build(chosen, asked["dtypes"], factors, backend, launch.facts, device, asked["size"])
-    notes = _notes(launch, studies)
+    machine, now = manifest.machine(), folder.session(launch.words, place)
+    notes = [*_notes(launch, studies), *regime.findings(place, machine, now["load"])]
     seats = [Seat(**seat) for seat in place["seats"]]
     groups = {f"rank {rank}": folder.group_facts([rank], seats, 1.0) for rank in range(world.size)}
     contents = {
@@ -177,8 +192,8 @@ def _begin(launch: Launch) -> Journal:
             ),
         },
         "library": {"devices": list(launch.devices)},
-        "machine": manifest.machine(),
-        "sessions": [folder.session(launch.words, place)],
+        "machine": machine,
+        "sessions": [now],
     }
     out = Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-{options.name}")
     return Journal.create(out, contents)
@@ -196,7 +211,7 @@ def _patterns(options: Options) -> list[Any]:
 
 def _notes(launch: Launch, studies: Sequence[Study]) -> list[str]:
     notes = []
-    backend, device, place = launch.backend, launch.device, launch.site
+    backend, device = launch.backend, launch.device
     asked, facts = launch.options.plan, launch.facts
     size = asked["size"]
     if size is not None and size < _study.CACHES * facts.cache:
@@ -220,8 +235,6 @@ def _notes(launch: Launch, studies: Sequence[Study]) -> list[str]:
                 f"{', '.join(_study.offered(studies, backend)) or 'none'}"
             )
         notes.append(f"not on {device} by {backend.name}: {', '.join(lacking)}")
-    if place["crowded"]:
-        notes.append(f"ranks outnumber the cores of a machine ({place['cores']} here): times hold the wait for one too")
     return notes
 
 
@@ -295,23 +308,56 @@ class _Crew:
         self._world, self._watchdog, self._backend = world, watchdog, backend
         self._studies, self._effort, self._journal = studies, effort, journal
         self._begin = perf_counter()
+        self._spent: dict[str, float] = {}
         self._made = 0
+        self._begun = False  # whether some study was
+        self._takes = 0.0  # seconds until the baseline of the last one was ready: the next one takes them too
         self._full = False  # the disk, on rank 0: nothing more can be kept
 
     def carry_out(self, progress: str) -> int:
         """Measure all that there is to measure; return the exit code."""
         code, first = EXIT_OK, 0
-        with Progress(progress if self._journal else "off", sum(len(study.rows) for study in self._studies)) as bar:
+        steps = sum(len(study.rows) for study in self._studies) * (1 + self._effort["rounds"])
+        with Progress(progress if self._journal else "off", steps, "step") as self._bar:
             for number, study in enumerate(self._studies):
                 left_rows = sum(len(other.rows) for other in self._studies[number:])
                 deadline = self._deadline(len(study.rows) / left_rows)
                 code = max(code, self._measure(study, first, deadline))
                 first += len(study.rows) * self._world.size
-                self._made += len(study.rows)
-                bar.update(lambda: self._made, lambda: None)
+                self._step(
+                    sum(len(other.rows) for other in self._studies[: number + 1]) * (1 + self._effort["rounds"])
+                    - self._made
+                )
         if self._journal is not None and not self._full:
             self._write(self._journal.write_records)
         return EXIT_FAILED if self._full else code
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by what they went into."""
+        return self._spent
+
+    @contextmanager
+    def _spending(self, name: str) -> Iterator[None]:
+        begin = perf_counter()
+        try:
+            yield
+        finally:
+            self._spent[name] = self._spent.get(name, 0.0) + perf_counter() - begin
+
+    def _step(self, number: int = 1) -> None:
+        """Note that so many steps are done: a row checked, or visited in a round."""
+        self._made += number
+        self._bar.update(lambda: self._made, self._seconds_left)
+
+    def _seconds_left(self) -> float | None:
+        budget = self._effort["budget"]
+        return None if budget is None else max(0.0, self._begin + budget - perf_counter())
+
+    def _late(self, deadline: float | None) -> bool:
+        """Whether rank 0's clock is past a deadline, or its disk is full; the same on all ranks."""
+        late = self._full or (deadline is not None and perf_counter() >= deadline)
+        return bool(self._world.command((self._journal is not None and late,))[0])
 
     def _write(self, work: Callable[[], None]) -> None:
         """Let `work` write to the run folder, on rank 0; where the disk is full say so, and stop after this round."""
@@ -348,57 +394,101 @@ class _Crew:
         return now + part * max(0.0, self._begin + self._effort["budget"] - now)
 
     def _measure(self, study: Study, first: int, deadline: float | None) -> int:
+        """Check the rows of a study, then visit them round by round, as far as the time goes.
+
+        Checks take SETTING_UP of it at most; ceiling and baseline are there of each study that begins.
+        """
         done = self._done(study, first)
         rows = [row for row, rounds in enumerate(done) if len(rounds) < self._effort["rounds"]]
-        spent = self._effort["budget"] is not None and perf_counter() >= self._begin + self._effort["budget"]
-        late = self._journal is not None and (spent or self._full)
-        if not rows or self._world.command((late,))[0]:
-            self._note_cut(first, rows)
+        budget = self._effort["budget"]
+        over = None if budget is None else self._begin + budget - self._takes
+        if not rows or self._late(over if self._begun else None):  # a launch that measures nothing helps nobody
+            self._note_cut(first, rows, "the budget was spent")
             return EXIT_OK
+        self._begun = True
+        begin = perf_counter()
+        ready = None if deadline is None else begin + SETTING_UP * (deadline - begin)
         self._watchdog.begin(SETUP)
-        memory = {name: self._backend.allocate(size) for name, size in study.arenas.items()}
-        if study.pattern.sums:
-            memory["sum"] = self._backend.allocate(8)
-        launches: dict[int, Callable[[], None]] = {}
-        wrong: dict[int, int] = {}
+        with self._spending("set-up"):
+            memory = {name: self._backend.allocate(size) for name, size in study.arenas.items()}
+            if study.pattern.sums:
+                memory["sum"] = self._backend.allocate(8)
+        launches: dict[int, _Launches] = {}
         filled: set[str] = set()
         for row in sorted(rows, key=lambda row: row != BASE):  # the baseline first, and all of it
+            if row > BASE and self._late(ready):
+                break
             self._watchdog.begin(first + row * self._world.size)
-            problem = study.rows[row].problem
-            mine = memory
-            if problem.index is not None:  # the list is the row's own
-                mine = {**memory, "index": self._backend.allocate(problem.arenas["index"])}
-            wrong[row] = self._check(problem if row == BASE else _part(problem), mine)
-            check = Check(problem)
-            for name in problem.arenas.keys() - (filled | problem.arenas.keys() if row == BASE else filled):
-                self._backend.put(mine[name], check.contents(name))
-            filled |= problem.arenas.keys() - {"index"}
-            launches[row] = self._backend.prepare(problem, mine)
-            wrong[row] += changed_guards(self._backend, problem, mine, launches[row])
+            launches[row] = self._ready(study.rows[row].problem, memory, filled, whole=row == BASE)
+            self._step()
+            if row <= BASE:
+                self._takes = perf_counter() - begin
+        cut = [row for row in rows if row not in launches]
+        self._note_cut(first, cut, "the budget was spent on checks and set-up")
         counts: dict[int, int] = {}
         code = EXIT_OK
-        for number in range(self._effort["rounds"]):
-            order = [row for row in rows if number not in done[row]]
+        stop = False
+        for number in range(self._effort["rounds"] if launches else 0):
+            order = [row for row in rows if row in launches and number not in done[row]]
             random.Random(f"{self._effort['seed']} {first} {number}").shuffle(order)
+            if number == 0:  # what others are shares of is there in any case
+                order.sort(key=lambda row: row > BASE)
             for row in order:
-                visit = self._visit(row, first, number, launches[row], study.rows[row], counts)
-                code = max(code, self._keep(visit, wrong[row], first, row, number))
-            late = self._journal is not None and deadline is not None and perf_counter() >= deadline
-            late = late or self._full
-            if self._world.command((late,))[0]:
+                if stop := (number > 0 or row > BASE) and self._late(deadline):
+                    break
+                with self._spending("measuring"):
+                    visit = self._visit(row, first, number, launches[row], study.rows[row], counts)
+                code = max(code, self._keep(visit, launches[row].wrong, first, row, number))
+                self._step()
+            if stop or self._late(deadline if number else None):
                 break
-        if BASE in rows:  # once more, for all that shared its memory: what was right at first may be wrong by now
+        self._note_cut(first, rows, "the budget was spent")
+        if BASE in launches:  # once more, for all that shared its memory: what was right at first may be wrong by now
             self._watchdog.begin(first + BASE * self._world.size)
-            again = self._check(_part(study.rows[BASE].problem), memory)
+            with self._spending("checks"):
+                again = self._check(self._part(study.rows[BASE].problem), memory)
             code = max(code, self._note_wrong(again, first, BASE))
         self._watchdog.begin(BETWEEN)
         return code
 
-    def _note_cut(self, first: int, rows: Sequence[int]) -> None:
+    def _ready(self, problem: Problem, memory: Mapping[str, Any], filled: set[str], *, whole: bool) -> _Launches:
+        """Compile a row, check its answer, fill its memory (what is not in `filled` yet), and watch its guards."""
+        with self._spending("set-up"):
+            if problem.index is not None:  # the list is the row's own
+                memory = {**memory, "index": self._backend.allocate(problem.arenas["index"])}
+            empty = self._backend.prepare(_least(problem), memory)
+            if problem.index is not None:
+                self._fill(Check(problem, self._backend.workers), ["index"], memory)
+            empty()
+        with self._spending("checks"):
+            wrong = self._check(problem if whole else self._part(problem), memory)
+        with self._spending("set-up"):
+            names = problem.arenas.keys() - (filled | (problem.arenas.keys() if whole else set()))
+            self._fill(Check(problem, self._backend.workers), names, memory)
+            filled |= problem.arenas.keys() - {"index"}
+            launch = self._backend.prepare(problem, memory)
+        with self._spending("checks"):
+            wrong += changed_guards(self._backend, problem, memory, launch)
+        return _Launches(launch, empty, len(problem.tensors), wrong)
+
+    def _fill(self, check: Check, names: Iterable[str], memory: Mapping[str, Any]) -> None:
+        """Put what arenas hold before a launch where they are."""
+        for name in names:
+            there = self._backend.on_host(memory[name])
+            if there is None:
+                self._backend.put(memory[name], check.contents(name))
+            else:
+                check.contents(name, there)
+
+    def _part(self, problem: Problem) -> Problem:
+        """Return a smaller problem of the same kind: the same compiled function, on fewer elements."""
+        return replace(problem, total=min(problem.total, self._backend.enough))
+
+    def _note_cut(self, first: int, rows: Sequence[int], reason: str) -> None:
         """Keep that rows were not reached, on rank 0, where they have no visit."""
         if self._journal is None:
             return
-        about = {"round": 0, "session": self._journal.session, "status": NOT_MEASURED, "reason": "the budget was spent"}
+        about = {"round": 0, "session": self._journal.session, "status": NOT_MEASURED, "reason": reason}
         for row in rows:
             for cell in range(first + row * self._world.size, first + (row + 1) * self._world.size):
                 if not self._journal.visits[cell]:
@@ -407,8 +497,7 @@ class _Crew:
     def _check(self, problem: Problem, memory: Mapping[str, Any]) -> int:
         """Return how many elements are wrong after one launch on fresh contents."""
         check = Check(problem, self._backend.workers)
-        for name in problem.arenas:
-            self._backend.put(memory[name], check.contents(name))
+        self._fill(check, problem.arenas, memory)
         self._backend.prepare(problem, memory)()
         total = None
         if problem.pattern.sums:
@@ -416,16 +505,18 @@ class _Crew:
         return check.wrong(lambda name, start, stop: self._backend.take(memory[name], start, stop), total)
 
     def _visit(
-        self, row: int, first: int, number: int, launch: Callable[[], None], about: Row, counts: dict[int, int]
+        self, row: int, first: int, number: int, launches: _Launches, about: Row, counts: dict[int, int]
     ) -> dict[str, Any]:
         """Time some launches of a row, on all ranks at once; return what this rank's visit gave."""
         self._watchdog.begin(first + row * self._world.size, number)
+        launch = launches.launch
         least, most = _LAUNCHES
         if row not in counts:
             (nanoseconds,) = self._world.largest(int(self._backend.times(launch, 1)[0] * 1e9))
             counts[row] = max(least, min(most, round(_VISIT * 1e9 / max(1, nanoseconds))))
         self._world.meet()
         begin = perf_counter()
+        empty = sorted(self._backend.times(launches.empty, _EMPTY))[_EMPTY // 2] * launches.parts
         if about.level.access.warm:
             self._backend.times(launch, 2)
         samples = [round(seconds * 1e6, 3) for seconds in self._backend.times(launch, counts[row])]
@@ -441,6 +532,7 @@ class _Crew:
             "seconds": perf_counter() - begin,
             "iterations": len(samples),
             "samples_us": samples,
+            "launch_us": round(empty * 1e6, 3),
             **self._backend.health(),
         }
 
@@ -484,9 +576,19 @@ def changed_guards(backend: Backend, problem: Problem, memory: Mapping[str, Any]
     return sum(int((one != other).sum()) for one, other in zip(before, guards(), strict=True))
 
 
-def _part(problem: Problem) -> Problem:
-    """Return a smaller problem of the same kind: the same compiled function, on fewer elements."""
-    return replace(problem, total=min(problem.total, _PART))
+def _least(problem: Problem) -> Problem:
+    """Return the same launch of next to no elements: its time is what a launch takes that moves nothing."""
+    return replace(problem, total=min(problem.total, SPARSE))
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """What a row is measured by."""
+
+    launch: Callable[[], None]
+    empty: Callable[[], None]  # the same on next to nothing
+    parts: int  # launches of one pass, each of which takes an empty one's time
+    wrong: int  # elements, by the check before
 
 
 class _Guide:
@@ -539,7 +641,11 @@ def _first_lines(journal: Journal, device: str, why: str) -> list[str]:
 
 
 def _print_results(
-    journal: Journal, studies: Sequence[Study], devices: Sequence[Mapping[str, Any]], options: Options
+    journal: Journal,
+    studies: Sequence[Study],
+    devices: Sequence[Mapping[str, Any]],
+    options: Options,
+    spent: Mapping[str, float],
 ) -> int:
     """Print what was measured, keep it beside the records, and return the exit code."""
     found = results(journal.cells, journal.visits, journal.records(), [about["peak"] for about in devices])
@@ -558,16 +664,31 @@ def _print_results(
         writer.writerows(one.to_dict() for one in found)
     else:
         print_waterfalls(found, studies, names, devices[0]["peak_source"], sys.stdout)
-    _say([*slow(found, names), *_last(found, journal, options)], _aside(options))
+    _say([*answers(found), *slow(found, names), *_last(found, journal, spent)], _aside(options))
     return EXIT_FAILED if any(one.record.status in FAILURES for one in found) else code
 
 
-def _last(found: Sequence[Result], journal: Journal, options: Options) -> list[str]:
+def _last(found: Sequence[Result], journal: Journal, spent: Mapping[str, float]) -> list[str]:
+    effort = journal.manifest["plan"]["effort"]
     rounds = [one.record.rounds or 0 for one in found if one.record.status not in FAILURES]
-    lines = [f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok"]
-    if rounds and min(rounds) < journal.manifest["plan"]["effort"]["rounds"]:
+    lines = []
+    if rounds and max(rounds) < FEWEST_ROUNDS:
+        lines.append(f"{max(rounds)} round{'s' * (max(rounds) != 1)}: no interval, which takes {FEWEST_ROUNDS}")
+    drifting = [one for one in found if one.record.drift is not None]
+    if drifting:
+        shown = ", ".join(f"{one.record.algorithm} {one.record.drift:+.0%}" for one in drifting[:3])
+        chance = drifts_by_chance(rounds)
+        lines.append(
+            f"{len(drifting)} rows drifted from the first rounds to the last (scatter alone gives up to {chance:.2g}): "
+            f"{shown}{', ...' * (len(drifting) > 3)}"
+        )
+    lines.append(f"{sum(one.record.status == OK for one in found)} of {len(found)} cells ok")
+    if rounds and min(rounds) < effort["rounds"]:
         lines.append(
             f"the budget was spent after {min(rounds)} to {max(rounds)} rounds: --resume goes on, a larger --budget "
             "goes further"
         )
+    parts = ", ".join(f"{seconds:.0f} {name}" for name, seconds in sorted(spent.items(), key=lambda one: -one[1]))
+    if parts:
+        lines.append(f"{sum(spent.values()):.0f} s: {parts}")
     return lines

@@ -229,10 +229,10 @@ def from_cells(cells: Sequence[Mapping[str, Any]], ranks: int, known: Iterable[P
         if not found:
             raise ValueError("no cells")
         return [Study(rows[0].pattern, cells_dtype(cells, number), tuple(rows)) for number, rows in found.items()]
-    except (KeyError, TypeError, ValueError, UsageError) as error:
+    except (KeyError, TypeError, ValueError, UsageError):
         raise ResultsError(
-            f"the run folder holds no plan of these kernels ({type(error).__name__}: {error}): start another run by "
-            "another --out"
+            "the run folder holds a plan of other kernels, or of none: go on with it by the door that began it, or "
+            "start another run by another --out"
         ) from None
 
 

@@ -3,7 +3,8 @@
 Memory moves in sectors. Two counts bracket the truth: *unique* sectors of a whole launch are what moves if the caches
 join all requests that want the same sector; sectors summed over *requests* (the lanes of one warp, one instruction) are
 what moves if they join none. A sector written in part is read first, where the memory cannot mask bytes; a CPU reads
-every line that it stores to (read for ownership), unless the store streams past the cache.
+every line that it stores to (read for ownership), unless the store streams past the cache. Where elements lie apart,
+its prefetcher may fetch the other line of each pair in vain: that is in the count by requests.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Memory:
     sector: int  # what is moved
     line: int  # what a cache looks up at a time: one sector or more
     owns: bool = False  # stores read their line first
+    pair: int = 0  # what a prefetcher may complete a sector that is read to; 0: none
 
 
 # CUDA C++ Programming Guide and Nsight Compute's glossary: 32 lanes, sectors of 32 B in lines of 128 B.
@@ -39,6 +41,10 @@ AMD = Memory(64, 64, 128)
 # x86-64: lines of 64 B, and stores own theirs. For requests: 64 neighbouring elements, a line of the smallest type, are
 # taken to find the lines of one another in the nearest cache, and others not.
 CPU = Memory(64, 64, 64, owns=True)
+# Intel's spatial prefetcher completes lines that L2 fetches to aligned pairs of 128 B (Intel 64 and IA-32 Architectures
+# Optimization Reference Manual, on data prefetching); AMD's up/down prefetcher fetches the next or the previous line
+# too (Software Optimization Guide for the AMD Zen 4 Microarchitecture, 57647). Neither does so always.
+X86 = replace(CPU, pair=128)
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ def traffic(problem: Problem, memory: Memory) -> Traffic:
     unique = requests = 0
     for arena in {**reads, **writes}:
         read, read_requests = _sectors(reads.get(arena, []), memory.sector)
+        fetched = max(read_requests * memory.sector, _pairs(reads.get(arena, []), problem, memory))
         wrote, write_requests = _sectors(writes.get(arena, []), memory.sector)
         for kind, entries, sectors, asked in (
             ("read", reads, read, read_requests),
@@ -119,9 +126,10 @@ def traffic(problem: Problem, memory: Memory) -> Traffic:
             if arena in reads:  # in place: the sector is there already
                 first, first_requests = np.setdiff1d(first, read), 0
             unique += len(first) * memory.sector
-            requests += first_requests * memory.sector
+            owned = _pairs(writes[arena], problem, memory) if first_requests and memory.owns else 0
+            requests += max(first_requests * memory.sector, owned)
         unique += (len(read) + len(wrote)) * memory.sector
-        requests += (read_requests + write_requests) * memory.sector
+        requests += fetched + write_requests * memory.sector
     return Traffic(problem.nbytes, unique, requests, found, lines, instructions)
 
 
@@ -184,6 +192,14 @@ def _sectors(
         asked += len(_distinct(pairs))
         touched.append(_distinct(both))
     return _distinct(np.concatenate(touched)), asked
+
+
+def _pairs(
+    entries: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], problem: Problem, memory: Memory
+) -> int:
+    """Return the bytes that requests fetch in pairs of sectors where elements lie apart; elsewhere both are wanted."""
+    apart = problem.access.stride > 1 or bool(problem.access.index)
+    return _sectors(entries, memory.pair)[1] * memory.pair if apart and memory.pair else 0
 
 
 def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -64,6 +64,13 @@ def test_help_lists_the_doors_and_not_every_module() -> None:
     assert command("-h").stdout == done.stdout
 
 
+def test_a_kernel_is_run_by_its_name_and_parts_of_the_room_are_not() -> None:
+    done = command("kernels.copy", "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: commbench kernels.copy ")
+    for name in ("kernels._run", "kernels.copi", "measure.door", "kernels."):
+        assert command(name).returncode == 2, name
+
+
 def test_without_a_name_the_help_is_shown_and_that_is_bad_usage() -> None:
     done = command()
     assert (done.returncode, done.stdout) == (2, help_text() + "\n")

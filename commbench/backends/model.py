@@ -101,6 +101,11 @@ class Backend:
         best = times.argmin(axis=0)
         return times.min(axis=0), [wanted[place] for place in best]
 
+    def instant(self) -> list[str]:
+        """Return the tiers that schedules take and whose latency nobody said, so that it counts as none."""
+        taken = {tier for one in self._costs.values() if isinstance(one, Cost) for tier in one.loaded}
+        return sorted(taken & {tier for _, routes in self._placed.values() for tier in routes.instant})
+
     def _known(self, collective: str, n: int) -> list[str]:
         """Return what `auto` chooses from of the schedules that exist here."""
         known = choices(self.habits, self.placement(n).vendors())
@@ -114,6 +119,8 @@ class Backend:
             return found if isinstance(found, str) else ""
         if self._known(collective, n):
             return ""
+        if n < 2:
+            return f"a collective takes two ranks, there is {n}"
         known = ", ".join(choices(self.habits, self.placement(n).vendors()))
         return f"no schedule of the model does {collective} here as {self.habits.name} would, which has {known}"
 

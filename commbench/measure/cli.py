@@ -13,10 +13,11 @@ from commbench.backends.base import AUTO, DEVICE, DEVICE_BUFFERS, MODEL, Setting
 from commbench.backends.world import World
 from commbench.errors import UsageError, unknown_name
 from commbench.measure.collective import REDOPS, Collective
-from commbench.measure.door import Parser, run_door
+from commbench.measure.door import run_door
 from commbench.measure.dtypes import DTYPES, find_dtype
 from commbench.measure.effort import FEW_ROUNDS, ROUNDS
 from commbench.measure.options import FORMATS, Options
+from commbench.measure.parser import Parser
 from commbench.measure.timing import METHODS
 from commbench.measure.watchdog import Watchdog
 from commbench.units import parse_number, parse_size, parse_whole

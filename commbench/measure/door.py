@@ -9,9 +9,9 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import sleep
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from commbench.backends.base import AUTO, find
 from commbench.backends.world import Launch, World, launch
@@ -24,26 +24,6 @@ LAST_WORD = 10.0  # seconds that other ranks leave to rank 0 for it
 INIT_SECONDS = 300.0  # at least, for ranks to meet: 256 ranks on two cores take a minute in MPI_Init
 
 T = TypeVar("T")
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, found without shutil: argparse asks for a width even where no help is shown."""
-
-    def __init__(self, prog: str) -> None:
-        width = 80
-        with suppress(OSError, ValueError, AttributeError):
-            width = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
-        super().__init__(prog, width=width - 2)
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours: one line, once, from rank 0."""
-
-    def __init__(self, **about: Any) -> None:
-        super().__init__(formatter_class=_Help, allow_abbrev=False, **about)
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
 
 
 class Timed(Protocol):

@@ -19,8 +19,9 @@ from commbench.backends.base import Backend, find
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, DiskError, ResultsError, UsageError
 from commbench.measure import folder, pairs_screen, screen, tournament
-from commbench.measure.door import Parser, on_rank_0, run_door
+from commbench.measure.door import on_rank_0, run_door
 from commbench.measure.messages import Messages, room
+from commbench.measure.parser import Parser
 from commbench.measure.progress import Progress
 from commbench.measure.site import Seat, site
 from commbench.measure.tournament import ALLREDUCE, HALVE, INCAST, PAIRS, Duty, Halving, Plan, Visit

@@ -54,12 +54,18 @@ def predict(world: World, collective: Collective, options: Options, words: Seque
         raise UsageError(
             f"--backend model needs {error.name}, which is not installed: pip install 'commbench[topology]'"
         ) from None
-    groups = first_ranks(options.plan["ranks"] or "N", _most(options, backend))
+    most = _most(options, backend)
+    backend.placement(most)  # refused before anything is made for each rank
+    groups = first_ranks(options.plan["ranks"] or "N", most)
     cells: list[Cell] = []
     for group in groups:
         found, about = build(folder.pick(Request, options.plan), collective, cast(base.Backend, backend), group, None)
         cells += found
         notes += about if group.name == ALL else [f"{group.name}: {note}" for note in about]
+    if instant := backend.instant():
+        notes.append(
+            f"nobody said the latency of {', '.join(instant)}: it counts as none, and small sizes come out too fast"
+        )
     journal = _begin(collective, backend, groups, cells, notes, fit, options, words)
     try:
         _fill(journal, collective, backend, groups, cells, fit)
@@ -76,13 +82,15 @@ def _backend(options: Options) -> tuple[Backend, Fit | None, list[str]]:
     from commbench.topology.shipped import find
 
     cluster = read(find(options.topology or "")).cluster
-    if not cluster.nodes:
-        raise UsageError(f"--topology {options.topology} describes no nodes: a prediction needs some")
+    if not cluster.devices:
+        raise UsageError(
+            f"--topology {options.topology} describes no devices: a prediction needs nodes whose class says theirs"
+        )
     chosen = libraries.of_vendors({device.vendor for one in cluster.classes for device in one.devices})
     if options.settings.library:
         chosen = libraries.find(options.settings.library)
     fit, notes = None, []
-    if options.results:
+    if options.results is not None:
         from commbench.model import fit as fits
 
         fit = fits.fit(fits.records_of(options.results), cluster)
@@ -95,8 +103,11 @@ def _most(options: Options, backend: Backend) -> int:
     numbers = [part.strip() for part in (options.plan["ranks"] or "N").split(",")]
     if "N" in map(str.upper, numbers):
         cluster = backend.cluster
-        return cluster.devices if options.per_node is None else cluster.nodes * options.per_node
-    return max((int(number) for number in numbers if number.isdigit()), default=1)
+        if options.per_node is None:
+            return cluster.devices
+        having = [block for block in cluster.blocks if block.node_class and cluster.by_class[block.node_class].devices]
+        return sum(len(block.nodes) for block in having) * options.per_node
+    return max((int(number) for number in numbers if number.isdecimal()), default=1)
 
 
 def _begin(
@@ -181,7 +192,7 @@ def _print(
     size, nodes = (journal.manifest["plan"]["facts"][name] for name in ("size", "nodes"))
     lines = [
         f"PREDICTED: nothing was measured; commbench {__version__}, backend model; {backend.library}",
-        f"{collective.title} on {size} rank{'s' * (size > 1)}, {nodes} node{'s' * (nodes > 1)}; time: the model's",
+        f"{collective.title} on {size} rank{'s' * (size > 1)}, {nodes} node{'s' * (nodes > 1)}; method model",
         *journal.manifest["plan"]["notes"],
         f"results in {journal.folder}",
     ]

@@ -85,9 +85,8 @@ class Cost:
 
         software = self.step * self.messages.max(initial=0.0)
         chunks = 2.0 ** np.arange(_MOST_CHUNKS)[:, None]
-        part = sizes / chunks
+        part = np.maximum(sizes / chunks, np.minimum(sizes, CHUNK))
         total = fixed.sum() + part * full.sum() + (chunks - 1) * (software + part * together)
-        total = np.where((part >= CHUNK) | (chunks == 1), total, np.inf)
         return total.min(axis=0), chunks[total.argmin(axis=0), 0]
 
     @property

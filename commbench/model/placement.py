@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
+SHARING = 256  # ranks on one core, at most
+
+
 @dataclass(frozen=True)
 class Placement:
     """Ranks on a cluster: the place of each one's node among the cluster's, and of its device in the node; (n,)."""
@@ -56,21 +59,24 @@ class Placement:
 def fill(cluster: Cluster, ranks: int, per_node: int | None = None) -> Placement:
     """Return `ranks` ranks on the nodes in their order, each node's devices in theirs, `per_node` on each node.
 
-    By default a node has as many as it has devices. More ranks than devices share them on CPUs alone.
+    By default a node has as many as it has devices. More ranks than devices share them on CPUs alone, up to SHARING.
     """
     import numpy as np
 
     arrays = cluster.arrays
     sizes = np.array([len(one.devices) for one in cluster.classes] + [0], dtype=np.int64)[arrays.node_class]
-    most = sizes if per_node is None else np.minimum(sizes, per_node)
     cores = np.array([all(one.vendor == "cpu" for one in node.devices) for node in cluster.classes] + [False])
+    shared = cores[arrays.node_class]
     if per_node is not None:
-        most = np.where(cores[arrays.node_class] & (sizes > 0), per_node, most)
-    elif ranks > most.sum() > 0 and cores[arrays.node_class].all():
-        most = most * -(-ranks // int(most.sum()))
+        room = np.where(shared, sizes * SHARING, sizes)
+        most = np.minimum(room, min(per_node, int(room.max(initial=0))))
+    else:
+        each = min(SHARING, -(-ranks // max(1, int(sizes.sum())))) if shared.all() else 1
+        most = sizes * max(1, each)
     if ranks < 1 or ranks > most.sum():
         here = f"{cluster.name or 'this cluster'} has {int(most.sum())} in {len(most)} nodes"
-        raise UsageError(f"each rank needs a device of its own: {here}, so --ranks is 1 to that, not {ranks}")
+        rule = f"a core has at most {SHARING} ranks" if shared.any() else "each rank needs a device of its own"
+        raise UsageError(f"{rule}: {here}, so --ranks is 1 to that, not {ranks}")
     node = np.repeat(np.arange(len(most)), most)[:ranks]
     begin = np.cumsum(most) - most
     place = np.arange(ranks) - begin[node]

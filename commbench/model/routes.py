@@ -57,6 +57,14 @@ class Routes:
         """How many links there are, each direction counted."""
         return len(self.rate)
 
+    @property
+    def instant(self) -> list[str]:
+        """The tiers of links whose bandwidth is known and whose latency is not."""
+        import numpy as np
+
+        silent = np.isnan(self.latency) & ~np.isnan(self.rate)
+        return [name for place, name in enumerate(self.tiers) if silent[self.tier == place].any()]
+
     def _fill(self) -> None:
         import numpy as np
 
@@ -199,7 +207,8 @@ class Routes:
         import numpy as np
 
         arrays = self.placement.cluster.arrays
-        known = (here >= 0) & (there >= 0)  # no switch said: the network in between is taken to be without limits
+        self._deny_apart((here >= 0) != (there >= 0), source, target)
+        known = here >= 0  # no switch said: the network in between is taken to be without limits
         transfer, here, there, source, target = (one[known] for one in (transfer, here, there, source, target))
         parent, tier = arrays.parent.astype(np.int64), arrays.tier
         while len(transfer):
@@ -207,15 +216,18 @@ class Routes:
             transfer, here, there, source, target = (one[apart] for one in (transfer, here, there, source, target))
             rises, falls = tier[here] <= tier[there], tier[there] <= tier[here]
             lost = (rises & (parent[here] < 0)) | (falls & (parent[there] < 0))
-            if lost.any():
-                one = int(np.argmax(lost))
-                ends = [arrays.nodes[int(self.placement.node[rank[one]])] for rank in (source, target)]
-                raise UsageError(
-                    f"no switch joins the nodes {ends[0]} and {ends[1]}: give their switches a common root"
-                )
+            self._deny_apart(lost, source, target)
             pairs.append((transfer[rises], self._up + 2 * here[rises]))
             pairs.append((transfer[falls], self._up + 2 * there[falls] + 1))
             here, there = np.where(rises, parent[here], here), np.where(falls, parent[there], there)
+
+    def _deny_apart(self, lost: NDArray[np.bool_], source: Ints, target: Ints) -> None:
+        """Raise UsageError where a transfer is lost on its way."""
+        if not lost.any():
+            return
+        one = int(lost.argmax())
+        a, b = (self.placement.cluster.arrays.nodes[int(self.placement.node[rank[one]])] for rank in (source, target))
+        raise UsageError(f"no switch joins the nodes {a} and {b}: give their switches a common root")
 
     def _to_top(self, transfer: Ints, ranks: Ints, pairs: list[tuple[Ints, Ints]], out: bool) -> None:
         """The way between ranks and the highest switch, or back."""

@@ -46,6 +46,10 @@ def scaling(
     `algorithms` are those to choose the fastest from; by default what the library has, and `hierarchical`, which is all
     that there is, where the vendors in use have no library in common.
     """
+    if not cluster.devices:
+        raise UsageError(
+            f"{cluster.name or 'this cluster'} has no devices: a prediction needs nodes whose class says theirs"
+        )
     points: list[Point] = []
     for count in nodes:
         grown = grow(cluster, count)

@@ -11,6 +11,7 @@ from commbench.report.content import Content
 from commbench.results.kernels import BASELINE, CEILING
 from commbench.results.status import OK
 
+NEAR = 0.1  # a share so far from what is predicted, relatively, is explained by it
 Frame: TypeAlias = Any  # a pandas.DataFrame
 
 
@@ -33,6 +34,8 @@ class Level:
     of_peak: float | None  # of the data sheet's bandwidth
     row: int  # of the table, the first one
     below_prediction: bool  # whether all intervals over rounds lie below the predicted bracket by more than 5 %
+    by_launch: bool  # whether empty launches take most of its time: nothing is predicted then
+    relative: bool  # whether its prediction is of another row than the baseline, and scaled by what that measured
 
     @property
     def name(self) -> str:
@@ -57,6 +60,7 @@ def levels(rows: Frame) -> list[Level]:
         if shares.empty:
             continue
         several = len(shares) > 1
+        empty = bool(those["by_launch"].eq(True).any())
         scale = (those["of_baseline"] / those["of_reference"]).median()  # predictions are of the row held against
         found.append(
             Level(
@@ -65,13 +69,16 @@ def levels(rows: Frame) -> list[Level]:
                 share=float(shares.median()),
                 low=_known(shares.min() if several else those["of_baseline_low"].iloc[0]),
                 high=_known(shares.max() if several else those["of_baseline_high"].iloc[0]),
-                predicted_low=_known(those["predicted_low"].median() * scale),
-                predicted_high=_known(those["predicted_high"].median() * scale),
+                predicted_low=None if empty else _known(those["predicted_low"].median() * scale),
+                predicted_high=None if empty else _known(those["predicted_high"].median() * scale),
                 rate=float(those["algbw"].median()),
                 of_ceiling=_known(those["of_ceiling"].median()),
                 of_peak=_known(those["of_peak"].median()),
                 row=int(those.index[0]),
-                below_prediction=bool((those["of_reference_high"] * (1 + MARGIN) < those["predicted_low"]).all()),
+                below_prediction=bool((those["of_reference_high"] * (1 + MARGIN) < those["predicted_low"]).all())
+                and not empty,
+                by_launch=empty,
+                relative=any(those["against"] != BASELINE),
             )
         )
     return found
@@ -115,9 +122,35 @@ def lost(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
     for side, kernel, dtype, those in studies(content):
         below = [one for one in levels(those) if one.factor not in (BASELINE, CEILING) and one.below_prediction]
         if below:
+            below.sort(key=lambda one: one.share / (one.predicted_low or 1.0))
             names = ", ".join(f"{one.name} ({ratio(one.share)}, predicted {predicted(one)})" for one in below)
             text = f"{side}: {kernel} {dtype}: more is lost than the bytes moved explain: {names} of the baseline"
             yield text, tuple(one.row for one in below)
+
+
+def explained(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Say of how many levels the bytes moved explain what is left, with their rows."""
+    for side, kernel, dtype, rows in studies(content):
+        found = [one for one in levels(rows) if one.factor not in (BASELINE, CEILING) and one.predicted_low is not None]
+        if found:
+            text = f"{side}: {kernel} {dtype}: bytes moved explain {sum(map(_explained, found))} of {len(found)} levels"
+            yield f"{text} within {NEAR:.0%} of what is predicted", tuple(one.row for one in found)
+
+
+def launched(content: Content) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Say which levels measured launches more than memory, with their rows."""
+    for side, kernel, dtype, rows in studies(content):
+        if found := [one for one in levels(rows) if one.by_launch]:
+            text = (
+                f"{side}: {kernel} {dtype}: empty launches take over a third of the time of {len(found)} levels, or "
+                "of what they are held against: these say little of memory, a larger --size says more"
+            )
+            yield text, tuple(one.row for one in found)
+
+
+def _explained(level: Level) -> bool:
+    low, high = level.predicted_low, level.predicted_high
+    return low is not None and high is not None and low * (1 - NEAR) <= level.share <= high * (1 + NEAR)
 
 
 def predicted(level: Level) -> str:

@@ -98,13 +98,14 @@ class Side:
         self.tested &= manifest is not None
         try:
             devices = _names((manifest or {}).get("library", {}).get("devices") or []) or devices
-            settings = [*_settings(manifest or {}), *_counted(devices)]
+            settings = [*_settings(manifest or {}), *(_cpus(manifest) or _counted(devices))]
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ResultsError(f"a manifest of {self.name} is not one of commbench ({error!r})") from None
         self.devices |= set(devices)
         found: dict[Key, list[Record]] = defaultdict(list)
+        ranks = int((manifest or {}).get("plan", {}).get("facts", {}).get("size") or 1)
         for record in records:
-            found[vendor(record), self._cell(record, devices)].append(record)
+            found[vendor(record), self._cell(record, devices, ranks)].append(record)
             self.simulated.add(record.simulated)
             self.of_model.add(record.backend == MODEL)
             settings += _settings_of(record)
@@ -130,15 +131,15 @@ class Side:
         self.algorithms[key] |= {one.observed_algorithm for one in those if one.observed_algorithm}
         self.without[key].update((one.status, one.reason) for one in those if one.status != OK)
 
-    def _cell(self, record: Record, devices: Sequence[str]) -> Cell:
+    def _cell(self, record: Record, devices: Sequence[str], ranks: int) -> Cell:
         values: dict[str, Any] = {name: getattr(record, name) for name in FIELDS if name != "scale"}
         if record.group == "all" or record.group.startswith("first "):
             values["group"] = ""
-        return Cell(scale=self._scale(record, devices), **values)
+        return Cell(scale=self._scale(record, devices, ranks), **values)
 
-    def _scale(self, record: Record, devices: Sequence[str]) -> str:
-        if record.collective == KERNELS:  # each rank has its own, whichever others work beside it
-            return "1 device"
+    def _scale(self, record: Record, devices: Sequence[str], ranks: int) -> str:
+        if record.collective == KERNELS:  # each rank has its own, or a part of a CPU; the launch has so many
+            return at_once(ranks)
         if self._match == NODES:
             return _number(record.nnodes, "node")
         if self._match == RANKS:
@@ -200,6 +201,22 @@ def _names(devices: Iterable[Mapping[str, Any]]) -> list[str]:
 def _counted(names: Sequence[str]) -> list[tuple[str, str]]:
     text = ", ".join(f"{number} x {name}" for name, number in sorted(Counter(names).items()))
     return [("devices", text)] if text else []
+
+
+def _cpus(manifest: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the CPUs of a run of kernels on them, each once however many ranks share it, and a rank's threads."""
+    if manifest is None or manifest["plan"].get("device") != "cpu":
+        return []
+    devices = manifest["library"]["devices"]
+    hosts = [group["hosts"] for group in manifest["plan"]["facts"]["groups"].values()]
+    once = dict(zip(hosts, _names(devices), strict=True))
+    threads = sorted({str(device["identity"]).partition(" thread")[0] for device in devices})
+    return [*_counted(list(once.values())), ("threads a rank", ", ".join(threads))]
+
+
+def at_once(devices: int) -> str:
+    """Say how many devices worked at once: those of a node share its memory where they are parts of a CPU."""
+    return "1 device" if devices == 1 else f"{devices} devices at once"
 
 
 def _scale_text(ranks: int | None, nodes: int | None) -> str:

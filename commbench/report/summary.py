@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from commbench.report.best import WORTH, Best
 from commbench.report.compare_screen import leads, words
 from commbench.report.content import PLACES, Content, Located, scale, title, whole_or_none
-from commbench.report.kernels import lost, reached
+from commbench.report.kernels import explained, launched, lost, reached
 from commbench.report.published import published
 from commbench.results.findings import DOUBT, WITHDRAWN
 from commbench.results.kernels import KERNELS
@@ -109,8 +109,12 @@ def _kernels(content: Content) -> Iterator[Statement]:
     """What each kernel reached, which devices are slow, and what traffic does not explain."""
     for text, rows in reached(content):
         yield Statement(BEST, text, rows)
+    for text, rows in explained(content):
+        yield Statement(BEST, text, rows)
     for text, rows in lost(content):
         yield Statement(SLOW, text, rows)
+    for text, rows in launched(content):
+        yield Statement(DOUBTED, text, rows)
 
 
 def _doubted(content: Content) -> Iterator[Statement]:

@@ -9,6 +9,7 @@ from typing import Any
 from commbench.report.best import Best, sizes_in_words
 from commbench.report.content import PLACES, Content, scale, title
 from commbench.report.kernels import bracket, ratio
+from commbench.report.sides import at_once
 from commbench.results.kernels import BASELINE, CEILING, KERNELS
 from commbench.units import format_size
 
@@ -68,7 +69,7 @@ def side_table(content: Content) -> Table:
         together = mine.loc[mine["collective"] != KERNELS, ["nranks", "nnodes"]]
         scales = dict.fromkeys(scale(n, k) for n, k in together.itertuples(index=False))
         devices = mine.loc[mine["collective"] == KERNELS, "group"].nunique()
-        scales |= {f"{devices} device{'s' * (devices > 1)}, each alone": None} if devices else {}
+        scales |= {at_once(devices): None} if devices else {}
         links = content.links[letter]
         given = [f"link {links.link:g}" if links.link else "", f"NIC {links.nic:g}" if links.nic else ""]
         formats = dict.fromkeys(reading.format for reading in side.readings)
@@ -105,10 +106,14 @@ def kernel_table(content: Content) -> Table:
     """Return the rows of kernels on each device, with links to those that tell more."""
     rows = content.kernels
     lines = []
+    measured_kernels = set(rows.loc[rows["algbw"].notna(), "kernel"])
     for row, one in zip(rows.index, rows.to_dict("records"), strict=True):
+        if one["kernel"] not in measured_kernels and one["factor"] != BASELINE:
+            continue  # the baseline's line says why there is nothing
         measured = [one[name] for name in ("algbw", "of_baseline", "of_baseline_low", "of_baseline_high")]
         free = one["factor"] not in (BASELINE, CEILING)  # of those two there is nothing to predict
         ends = [one[name] for name in ("predicted_low", "predicted_high")] if free else []
+        ends = [] if one["by_launch"] is True else ends
         against = "" if one["against"] == BASELINE else f" of {one['against']}"
         parts = [one[name] for name in ("of_ceiling", "of_peak", "of_others")]
         others = _share(parts[-1])
@@ -126,7 +131,11 @@ def kernel_table(content: Content) -> Table:
 
 
 def _rate(value: Any, status: str, row: int) -> Cell:
-    return Cell(status, None, row) if value is None or value != value else Cell(f"{value:.2f}", float(value), row)
+    return (
+        Cell(status, None, row)
+        if value is None or value != value
+        else Cell(f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}", float(value), row)
+    )
 
 
 def _predicted(ends: list[Any], against: str) -> Cell:

@@ -23,6 +23,7 @@ from commbench.results.status import OK
 
 KERNELS = "kernels"  # the `collective` of their records
 BASELINE, CEILING = "baseline", "ceiling"  # the factors of the rows that others are shares of
+MOSTLY = 1 / 3  # of a row's time: where empty launches take more, it says little of memory
 
 Rates = Mapping[tuple[int, int], float]  # GB/s by session and round: what was visited in one round stands side by side
 
@@ -55,6 +56,8 @@ class Result:
     of_ceiling: Share | None
     of_peak: float | None  # of the data sheet's
     of_others: Share | None  # of baselines, where there are several ranks: of the other ranks' median
+    launch_us: float | None  # what empty launches, as many, took beside it: the median over rounds
+    by_launch: bool  # whether that is most of its time, or of that of the row `against`: no prediction holds there
     slow: bool  # of baselines: whether the device is surely slower than the others, over all of them
 
     @property
@@ -66,6 +69,7 @@ class Result:
             share: Share | None = getattr(self, name)
             about |= {name: share and share.ratio, f"{name}_low": share and share.low}
             about[f"{name}_high"] = share and share.high
+        about |= {"launch_us": self.launch_us, "by_launch": self.by_launch}
         return {**about, "of_peak": self.of_peak, "slow": self.slow, **self.traffic}
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +112,7 @@ def results(
     for index, cell in enumerate(cells):
         if cell["level"]["factor"] == BASELINE:
             baselines[index % ranks] |= {(cell["study"], *when): rate for when, rate in rates[index].items()}
+    launches = [_launch(visits[index]) for index in range(len(cells))]
     slow_ranks = {one.rank for one in slow_devices(baselines)}
     found = []
     for index, (cell, record) in enumerate(zip(cells, records, strict=True)):
@@ -118,6 +123,7 @@ def results(
             others = _of_others(rank, rates[index - rank : index - rank + ranks])
         peak, rate, against = peaks[rank], record.algbw, level.get("against", BASELINE)
         of, base, top = (rates[place[study, name, rank]] for name in (against, BASELINE, CEILING))
+        empty, mostly = launches[index]
         found.append(
             Result(
                 *(study, rank, f"{cell['kernel']} {cell['variant']}".rstrip(), level["factor"], level["level"]),
@@ -127,6 +133,8 @@ def results(
                 of_ceiling=_share(rates[index], top) if right else None,
                 of_peak=rate / peak if rate and peak else None,
                 of_others=others,
+                launch_us=empty,
+                by_launch=mostly or launches[place[study, against, rank]][1],
                 slow=level["factor"] == BASELINE and rank in slow_ranks,
             )
         )
@@ -163,6 +171,18 @@ def _rates(size: int, visits: Sequence[Mapping[str, Any]]) -> dict[tuple[int, in
     return {
         (visit["session"], visit["round"]): size / visit["median_us"] / 1e3 for visit in visits if visit["status"] == OK
     }
+
+
+def _launch(visits: Sequence[Mapping[str, Any]]) -> tuple[float | None, bool]:
+    """Return what empty launches took beside a row, in us, and whether that is most of its time."""
+    pairs = [
+        (one["launch_us"], one["median_us"])
+        for one in visits
+        if one["status"] == OK and "launch_us" in one and one["median_us"]
+    ]
+    if not pairs:
+        return None, False
+    return median([empty for empty, _ in pairs]), median([empty / time for empty, time in pairs]) > MOSTLY
 
 
 def _share(mine: Rates, other: Rates) -> Share | None:

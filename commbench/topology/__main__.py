@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.results.findings import NOTE, Finding
 from commbench.topology.shipped import find, shipped
@@ -46,35 +47,29 @@ exit codes: 0 fine, or doubts only; 1 check --strict: there are doubts; 2 a file
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    it = _Parser(
+    it = Parser(
         prog=f"commbench {NAME}",
         description="Show, draw, check and convert descriptions of clusters, or discover one.",
         epilog=EXAMPLES.format(shipped=", ".join(shipped())),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     verbs = it.add_subparsers(dest="verb", required=True, metavar="show|check|convert|discover")
-    show = verbs.add_parser("show", help="as text, and as a picture", allow_abbrev=False)
+    show = verbs.add_parser("show", help="as text, and as a picture")
     show.add_argument("files", nargs="+", metavar="FILE")
     show.add_argument("--picture", metavar="OUT.png", help="draw it too: .png, .svg or .pdf")
     show.add_argument("--json", action="store_true", help="one JSON object: all of each file")
-    check = verbs.add_parser("check", help="say what is wrong, by line", allow_abbrev=False)
+    check = verbs.add_parser("check", help="say what is wrong, by line")
     check.add_argument("files", nargs="+", metavar="FILE")
+    check.add_argument("--slurm-conf", metavar="FILE", help="its nodes are those that topology.conf should have")
     check.add_argument("--strict", action="store_true", help="exit 1 for doubts too")
     check.add_argument("--json", action="store_true", help="one JSON object: the findings of each file")
-    convert = verbs.add_parser("convert", help="write another format", allow_abbrev=False)
+    convert = verbs.add_parser("convert", help="write another format")
     convert.add_argument("files", nargs="+", metavar="FILE", help="a cluster, or nodes that are put together")
     convert.add_argument("--to", required=True, choices=writers(), help="the format")
     convert.add_argument("--kind", choices=("tree", "block"), help="of Slurm's topologies (default: what there is)")
     convert.add_argument("--out", metavar="FILE", help="where to write (default: the screen)")
-    discover = verbs.add_parser("discover", help="look at this machine, or at all of a launch", allow_abbrev=False)
+    discover = verbs.add_parser("discover", help="look at this machine, or at all of a launch")
     discover.add_argument("--out", metavar="FILE", help="where to write (default: the screen)")
     return it
 
@@ -123,11 +118,14 @@ def _say(findings: Sequence[Finding]) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from commbench.topology import picture
     from commbench.topology.reading import read
     from commbench.topology.show import text
 
-    if options.picture and len(options.files) > 1:
-        raise UsageError(f"--picture draws one cluster, and {len(options.files)} files are given: name one")
+    if options.picture is not None:
+        picture.check(Path(options.picture))
+        if len(options.files) > 1:
+            raise UsageError(f"--picture draws one cluster, and {len(options.files)} files are given: name one")
     readings = [read(find(name)) for name in options.files]
     if options.json:
         print(json.dumps({"version": 1, "topologies": [_as_dict(one) for one in readings]}, default=str))
@@ -135,10 +133,8 @@ def _show(options: argparse.Namespace) -> int:
         parts = [text(cluster) for reading in readings for cluster in reading.clusters]
         print("\n\n".join(parts))
         _say([finding for one in readings for finding in one.findings])
-    if options.picture:
-        from commbench.topology.picture import save
-
-        save(readings[0].cluster, Path(options.picture))
+    if options.picture is not None:
+        picture.save(readings[0].cluster, Path(options.picture))
         print(f"# drawn to {options.picture}", file=sys.stderr)
     return EXIT_OK
 
@@ -156,11 +152,12 @@ def _check(options: argparse.Namespace) -> int:
     from commbench.topology.reading import read
     from commbench.topology.show import counted
 
+    nodes = None if options.slurm_conf is None else _nodes(options.slurm_conf)
     code = EXIT_OK
     said: list[dict[str, Any]] = []
     for name in options.files:
         try:
-            reading = read(find(name))
+            reading = read(find(name), nodes)
         except UsageError as error:
             code = EXIT_USAGE
             said.append({"source": str(name), "format": "", "error": str(error), "findings": []})
@@ -190,6 +187,16 @@ def _check(options: argparse.Namespace) -> int:
     return code
 
 
+def _nodes(name: str) -> tuple[str, ...]:
+    """Return the nodes that a slurm.conf declares."""
+    from commbench.topology.readers.slurm_conf import node_names
+    from commbench.topology.reading import text_of
+
+    if found := node_names(text_of(Path(name)), name):
+        return found
+    raise UsageError(f"--slurm-conf names Slurm's own slurm.conf, and {name} has no line with NodeName=")
+
+
 def _convert(options: argparse.Namespace) -> int:
     from commbench.topology.merge import merge
     from commbench.topology.reading import read
@@ -208,7 +215,7 @@ def _written(cluster: Cluster, name: str, kind: str | None = None) -> str:
     if kind is None:
         text: str = writer.write(cluster)
     elif "kind" in inspect.signature(writer.write).parameters:
-        text = writer.write(cluster, kind)
+        text = writer.write(cluster, kind=kind)
     else:
         raise UsageError(f"--kind is for Slurm's topologies, and {name} has none: leave it out")
     return text

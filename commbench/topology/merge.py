@@ -51,7 +51,8 @@ def merge(readings: Iterable[Reading]) -> Reading:
         classes[one] = replace(first if alone else _of_all(first), name=name)
         if one is not usual:
             findings.append(_odd(shapes[one], nodes, shapes[usual], difference(usual, one)))
-    switches, places = _switches(views)
+    switches, places, more = _switches(views)
+    findings += more
     blocks: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
     for host, its in shape_of.items():
         leaves, name = places[host]
@@ -190,15 +191,22 @@ def _free(name: str, taken: set[str]) -> str:
 
 def _switches(
     views: Mapping[str, list[Reading]],
-) -> tuple[tuple[Switch, ...], dict[str, tuple[tuple[str, ...], str]]]:
-    """Return the switches that any host names, and of each host its leaves and the name of its block."""
+) -> tuple[tuple[Switch, ...], dict[str, tuple[tuple[str, ...], str]], list[Finding]]:
+    """Return the switches that any host names, of each host its leaves and the name of its block, and findings."""
     switches: dict[str, Switch] = {}
+    unlike: dict[str, Finding] = {}
     places: dict[str, tuple[tuple[str, ...], str]] = {}
     for host, seen in views.items():
         for reading in seen:
             for switch in reading.cluster.switches:
-                switches.setdefault(switch.name, switch)
+                first = switches.setdefault(switch.name, switch)
+                if switch.parent != first.parent and switch.name not in unlike:
+                    value = (
+                        f"switch {switch.name} is below {first.parent or 'none'}, and below {switch.parent or 'none'}"
+                    )
+                    remedy = "the first is taken: write the tree by hand, or read topology.conf"
+                    unlike[switch.name] = Finding("odd-switch", DOUBT, host, (), 1, value, remedy)
         blocks = [reading.cluster.blocks[0] for reading in seen]
         leaves = next((block.leaves for block in blocks if block.leaves), ())
         places[host] = leaves, next((block.name for block in blocks if block.name), "")
-    return tuple(switches.values()), places
+    return tuple(switches.values()), places, list(unlike.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from importlib.util import find_spec
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,19 @@ HUB_FILL = "#DDE8F3"
 _BULGE = 1.5  # an arc bulges by half of its bend times its width, and a panel is three times as wide as it is tall
 
 
-def save(cluster: Cluster, path: Path) -> None:
-    """Draw a cluster into a file, of the format that its name ends with."""
+def check(path: Path) -> None:
+    """Raise UsageError where no picture of that name can be drawn."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"a picture's name ends with {', '.join(SUFFIXES)}, not {path.name!r}")
-    try:
-        import matplotlib
-    except ImportError:
-        raise UsageError("a picture needs matplotlib: pip install 'commbench[report]'") from None
+    if find_spec("matplotlib") is None:
+        raise UsageError("a picture needs matplotlib: pip install 'commbench[report]'")
+
+
+def save(cluster: Cluster, path: Path) -> None:
+    """Draw a cluster into a file, of the format that its name ends with."""
+    check(path)
+    import matplotlib
+
     matplotlib.use("Agg")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()

@@ -11,11 +11,13 @@ be understood raises TopologyError with its line; what is odd and can be lived w
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from commbench.errors import UsageError
 from commbench.results.findings import Finding
@@ -70,25 +72,35 @@ def readers() -> dict[str, Reader]:
     return modules
 
 
-def read(path: str | Path) -> Reading:
-    """Return what the file at `path` says of a cluster; raise TopologyError where no format of ours is in it."""
-    return read_text(_text(Path(path)), str(path))
+def read(path: str | Path, nodes: Collection[str] | None = None) -> Reading:
+    """Return what the file at `path` says of a cluster; raise TopologyError where no format of ours is in it.
+
+    `nodes` are those that there are, to hold Slurm's topology.conf against; other formats are refused with them.
+    """
+    return read_text(text_of(Path(path)), str(path), nodes)
 
 
-def read_text(text: str, source: str) -> Reading:
+def read_text(text: str, source: str, nodes: Collection[str] | None = None) -> Reading:
     """Return what `text` says; `source` is what errors call it."""
     sure, name = max((reader.recognise(text), name) for name, reader in readers().items())
     if sure <= 0:
         known = "; ".join(reader.TITLE for reader in readers().values())
         raise TopologyError(source, None, f"no description of a cluster that is known here: {known}")
-    found = readers()[name].read(text, source)
+    reader: Any = readers()[name]
+    if nodes is None:
+        found = reader.read(text, source)
+    elif "nodes" in inspect.signature(reader.read).parameters:
+        found = reader.read(text, source, nodes)
+    else:
+        raise TopologyError(source, None, f"it is no topology.conf of Slurm ({reader.TITLE}): leave slurm.conf out")
     return Reading(found.clusters, found.findings, name, source)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return the text of a description; raise TopologyError where it is too large, or cannot be read."""
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise TopologyError(str(path), None, f"a description has at most {LARGEST_FILE >> 20} MiB")
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise TopologyError(str(path), None, f"cannot be read ({error.strerror})") from None

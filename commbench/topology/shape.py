@@ -142,7 +142,7 @@ def shape_of(node: NodeClass) -> Shape | None:
         reduces=any(hub.reduces for hub in node.hubs),
         pcie=pcie,
         sockets=hubs.count(CPU) or 1,
-        socket=_figures(first[SOCKET]),
+        socket=_figures(first[SOCKET]) if hubs.count(CPU) > 1 else Figures(),
         bridges=hubs.count(BRIDGE),
         nics=len(node.nics),
         nic=Figures(node.nics[0].gbps, node.nics[0].us, source=node.nics[0].source) if node.nics else Figures(),

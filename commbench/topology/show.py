@@ -39,8 +39,8 @@ def text(cluster: Cluster) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Return "1 node", "2 nodes", "3 switches"."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}{'es' if what.endswith('ch') else 's'}"
+    """Return "1 node", "2 nodes", "3 switches", "0 classes"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}{'es' if what.endswith(('ch', 'ss')) else 's'}"
 
 
 def fold(names: Iterable[str]) -> str:

@@ -35,8 +35,12 @@ BAD = [
         ("--device", "cpu", "--dtype", "float64", "--kernel", "sgd_momentum"),
         "none of these kernels is defined for float64",
     ),
-    (("--device", "cpu", "--factor", "occupancy"), "occupancy: no such factor on cpu by numba_cpu"),
+    (
+        ("--device", "cpu", "--factor", "occupancy"),
+        "occupancy: only on a GPU, not on cpu; there are misalignment, stride",
+    ),
     (("--device", "cpu", "--library", "cupy"), "unknown back end for cpu 'cupy': known: numba_cpu"),
+    (("--kernel", "adamw"), "adamw is a variant of weight_update, not a kernel: --kernel weight_update"),
     (("--device", "cpu", "--dtype", "none"), "unknown data type 'none'"),
     (("--kernel", "none"), "unknown kernel 'none'"),
     (
@@ -68,13 +72,15 @@ def test_a_waterfall_is_measured_kept_and_taken_up_again(tmp_path: Path) -> None
     assert "# 8 of 8 cells ok" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("   stride")]
     assert [row[1] for row in rows] == ["2", "4", "8", "16", "32"]
-    assert {" ".join(row[4:6]) for row in rows} == {"hint none"}  # whose stores do not stream either
-    assert [row[9] for row in rows] == ["0.50", "0.25", "0.12", "0.062", "0.031"]  # predicted: of each element 6 bytes
-    # move there, of each line of 32 elements 192; there is no interval of two rounds
+    assert all("hint none" in " ".join(row) for row in rows)  # whose stores do not stream either
+    assert "2 rounds: no interval" in done.stdout and re.search(r"# \d+ s: .*\d+ measuring", done.stdout)
     records = read_records(tmp_path / "run")
     assert {(record.status, record.wrong, record.rounds) for record in records} == {("ok", 0, 2)}
     beside = [json.loads(line) for line in (tmp_path / "run" / "kernels.jsonl").read_text().splitlines()]
     assert [entry["factor"] for entry in beside] == ["ceiling", "baseline", *["stride"] * 5, "hint"]
+    # Of each element 6 bytes move there, of each line of 32 elements 192.
+    assert [entry["predicted_high"] for entry in beside[2:7]] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32])
+    assert all(entry["launch_us"] > 0 for entry in beside)
     assert beside[2]["against"] == "hint none" and beside[7]["against"] == beside[1]["against"] == "baseline"
     assert beside[7]["of_reference"] == beside[7]["of_baseline"]
     assert (beside[1]["sectors_per_request"], beside[1]["lines_per_request"]) == (2, 2)  # 64 elements of 2 B: 128 B
@@ -86,6 +92,25 @@ def test_a_waterfall_is_measured_kept_and_taken_up_again(tmp_path: Path) -> None
     assert [json.loads(line)["rounds"] for line in again.stdout.splitlines()] == [3] * 8
     other = door("--out", "run", "--resume", "--size", "128K", name="kernels.copy", cwd=tmp_path)
     assert other.returncode == 2 and "holds another plan" in other.stderr
+
+
+def test_a_budget_that_is_spent_leaves_ceiling_and_baseline_and_says_what_it_went_into(tmp_path: Path) -> None:
+    done = door(*SMALL, "--budget", "0.001", "--out", "run", name="kernels.copy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    records = read_records(tmp_path / "run")
+    assert [record.status for record in records[:2]] == ["ok", "ok"]
+    assert {(record.status, record.reason) for record in records[2:]} == {
+        ("not_measured", "the budget was spent on checks and set-up")
+    }
+    assert "set-up" in done.stdout and "the budget was spent after 0 to" in done.stdout
+
+
+def test_the_folder_of_another_door_is_refused_in_a_line(tmp_path: Path) -> None:
+    first = door(*SMALL, "--factor", "none", "--out", "run", name="kernels.copy", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    other = door("--out", "run", "--resume", name="kernels.fill", cwd=tmp_path)
+    assert other.returncode == 2 and other.stderr.count("\n") == 1
+    assert "holds a plan of other kernels" in other.stderr and "KeyError" not in other.stderr
 
 
 @pytest.mark.mpi

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from commbench.kernels import _study
 from commbench.kernels._factors import FACTORS, levels, predict
 from commbench.kernels._pattern import Access, Pattern, Problem
-from commbench.kernels._traffic import AMD, CPU, NVIDIA, Memory, addresses, traffic
+from commbench.kernels._traffic import AMD, CPU, NVIDIA, X86, Memory, addresses, traffic
 
 COPY = _study.patterns("copy")[0].of("float16")
 UPDATE = _study.patterns("weight_update")[0].of("float16")
@@ -53,6 +53,19 @@ def test_granules_of_one_request_of_a_wave(access: Access, granules_64: int, gra
     found = traffic(Problem(COPY, access, 64 * access.stride), AMD)
     assert found.sectors["a", "read"] == (granules_64, granules_64)
     assert found.lines["a", "read"] == (granules_128, granules_128)
+
+
+@pytest.mark.parametrize(
+    ("access", "most", "least"),
+    [  # bytes of an element of 2 B: read, owned and written by lines of 64 B; by pairs of them, but for what is written
+        (Access(stride=64), 64 + 64 + 64, 128 + 128 + 64),
+        (Access(stride=32), 64 + 64 + 64, 64 + 64 + 64),  # two neighbours want both lines of a pair
+    ],
+)
+def test_lines_far_apart_may_be_fetched_in_pairs_on_x86(access: Access, most: int, least: int) -> None:
+    found = traffic(Problem(COPY, access, 64 * 64 * access.stride), X86)
+    assert (found.unique, found.requests) == (64 * 64 * most, 64 * 64 * least)
+    assert traffic(Problem(COPY, access, 64 * 64 * access.stride), CPU).requests == 64 * 64 * most
 
 
 def test_structs_of_16_bytes_take_four_lines_of_each_request() -> None:

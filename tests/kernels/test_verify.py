@@ -162,3 +162,18 @@ def test_what_is_moved_from_one_guard_into_another_is_found() -> None:
         arenas["b"][-GUARD : -GUARD + 8] = arenas["a"][-GUARD : -GUARD + 8]
 
     assert checked(Problem(copy, Access(), 300), run_on) == 8
+
+
+def test_damage_far_behind_is_found_though_what_repeats_is_compared_as_bits() -> None:
+    copy = _study.patterns("copy")[0].of("float32")
+    problem = Problem(copy, Access(), 3 * PERIOD + 5)
+    check = Check(problem, workers=2)
+    arenas = {name: check.contents(name) for name in problem.arenas}
+    size = 4 * problem.total
+    arenas["b"][GUARD : GUARD + size] = arenas["a"][GUARD : GUARD + size]
+    take = lambda name, start, stop: arenas[name][start:stop].copy()  # noqa: E731
+    assert check.wrong(take) == 0
+    for element in (0, PERIOD - 1, PERIOD, 2 * PERIOD + 7, problem.total - 1):
+        arenas["b"][GUARD + 4 * element] ^= 1
+        assert check.wrong(take) == 1, element
+        arenas["b"][GUARD + 4 * element] ^= 1

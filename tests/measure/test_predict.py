@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import commbench
 from commbench.errors import UsageError
 from commbench.measure.cli import read
 from commbench.model import cost as costs
@@ -147,6 +148,22 @@ def test_all_formats_hold_the_predictions(run: Path) -> None:
     assert sum(len(line.split()) == 13 for line in table.splitlines() if not line.startswith("#")) == 6
 
 
+@pytest.mark.parametrize("name", ["h100-nvlink", "of two; halves, really"])
+def test_a_printed_table_is_read_back_as_predicted(tmp_path: Path, name: str) -> None:
+    text = find("h100-nvlink").read_text().replace("name: h100-nvlink", f'name: "{name}"')
+    (tmp_path / "it.yaml").write_text(text)
+    words = ("--backend", "model", "--topology", "it.yaml", "--ranks", "8", "-e", "64", "--format", "nccl-tests")
+    (tmp_path / "table.txt").write_text(door(tmp_path, *words).stdout)
+    frame = commbench.load(tmp_path / "table.txt")
+    assert len(frame) and frame["simulated"].all()
+    assert set(frame["library"]) == {f"model of nccl on {name}"}
+    assert set(zip(frame["backend"], frame["method"], frame["nranks"], strict=True)) == {("model", "model", 8)}
+    read = subprocess.run(
+        [sys.executable, "-m", "commbench.read", tmp_path / "table.txt"], capture_output=True, text=True
+    )
+    assert "# SIMULATED, nothing was measured: allreduce, model of nccl on" in read.stdout
+
+
 def test_ranks_a_node_can_be_fewer_than_devices(run: Path) -> None:
     door(run.parent, *H100, "--ranks", "8", "--per-node", "2", "-e", "64", "--out", "spread")
     record = read_records(run.parent / "spread")[0]
@@ -195,9 +212,51 @@ BAD = [
         ("--topology", "h100-nvlink", "--ranks", "300"),
         "h100-nvlink has 256 in 32 nodes, so --ranks is 1 to that, not 300",
     ),
+    (
+        ("--topology", "two-core", "--ranks", "100000"),
+        "a core has at most 256 ranks: two-core has 512 in 1 nodes, so --ranks is 1 to that, not 100000",
+    ),
+    (("--topology", "h100-nvlink", "--per-node", "9999999999"), "--ranks is 1 to that, not 319999999968"),
+    (("--topology", "h100-nvlink", "--ranks", "²"), "each of --ranks is a whole number of at least 1, not '²'"),
+    (("--topology", "h100-nvlink", "--results", ""), "a path is empty"),
     (("--topology", "h100-nvlink", "--library", "ncl"), "unknown library 'ncl': did you mean nccl or rccl?"),
     (("--topology", "h100-nvlink", "--ranks", "x"), "each of --ranks is a whole number of at least 1, not 'x'"),
 ]
+
+
+NO_CLASS = """version: 1
+blocks:
+- {switch: s, nodes: "n[1-2]"}
+"""
+NO_LATENCY = """version: 1
+name: silent
+classes:
+  c: {devices: 1, vendor: nvidia, pcie: {gbps: 512}, nics: 1, nic: {gbps: 400, us: 2}}
+blocks:
+- {switch: s, nodes: "n[1-2]", class: c}
+"""
+
+
+def test_nodes_of_no_class_have_no_devices_to_predict_for(tmp_path: Path) -> None:
+    (tmp_path / "bare.yaml").write_text(NO_CLASS)
+    done = door(tmp_path, "--backend", "model", "--topology", "bare.yaml", code=2)
+    assert done.stderr.endswith("bare.yaml describes no devices: a prediction needs nodes whose class says theirs\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_nodes_without_devices_have_no_ranks(tmp_path: Path) -> None:
+    text = NO_LATENCY.replace("classes:", "classes:\n  login: {devices: 0}")
+    (tmp_path / "login.yaml").write_text(text + "- {switch: s, nodes: login, class: login}\n")
+    out = door(tmp_path, "--backend", "model", "--topology", "login.yaml", "--per-node", "1", "-e", "8").stdout
+    assert "# all-reduce on 2 ranks, 2 nodes" in out
+
+
+def test_a_latency_that_nobody_said_is_told_and_a_single_rank_has_no_time(tmp_path: Path) -> None:
+    (tmp_path / "silent.yaml").write_text(NO_LATENCY)
+    out = door(tmp_path, "--backend", "model", "--topology", "silent.yaml", "--ranks", "1,2", "-e", "8").stdout
+    assert "# nobody said the latency of c pcie: it counts as none, and small sizes come out too fast\n" in out
+    assert "plain): a collective takes two ranks, there is 1\n" in out
+    assert "latency of" not in door(tmp_path, *H100, "--ranks", "2", "-e", "8").stdout.partition("# best")[0]
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)

@@ -16,7 +16,7 @@ from commbench.model import cost as costs
 from commbench.model.library import LIBRARIES, Library
 from commbench.model.placement import Placement, fill
 from commbench.model.routes import Routes
-from commbench.topology.cluster import Cluster
+from commbench.topology.cluster import Block, Cluster
 from tests.model.clusters import GB, node, one_switch, rails, two_leaves
 
 MPI, NCCL = LIBRARIES["mpi"], LIBRARIES["nccl"]
@@ -162,6 +162,21 @@ def test_a_pipeline_is_never_slower_than_the_whole_buffer_at_once(algorithm: str
     whole = replace(found, pipelined=False)
     assert (found.seconds(SIZES) <= whole.seconds(SIZES) * (1 + 1e-12)).all()
     assert found.seconds(1e9)[0] < whole.seconds(1e9)[0] / 2
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "nvls_tree"])
+def test_more_bytes_never_take_less_time_in_a_pipeline(algorithm: str) -> None:
+    found = costs.cost("allreduce", algorithm, fill(rails(4, per_unit=4), 32), NCCL)
+    assert (np.diff(found.seconds(np.arange(1.0, 1 << 17, 7))) >= 0).all()
+
+
+def test_nodes_on_a_switch_and_nodes_on_none_are_not_joined() -> None:
+    flat = one_switch(2)
+    bare = replace(flat, blocks=(*flat.blocks, Block(("m1",), (), "single")))
+    with pytest.raises(UsageError, match="no switch joins the nodes n001 and m1"):
+        seconds(bare, "ring", 3)
+    nowhere = replace(flat, switches=(), blocks=(replace(flat.blocks[0], leaves=()),))
+    assert seconds(nowhere, "ring", 2) == pytest.approx(seconds(flat, "ring", 2))
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "tree"])

@@ -73,6 +73,11 @@ def test_where_no_algorithm_exists_there_is_a_point_without_a_time() -> None:
     assert point.algorithm == "" and math.isnan(point.seconds)
 
 
+def test_a_cluster_of_no_devices_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no devices: a prediction needs nodes whose class says theirs"):
+        scaling("allreduce", Cluster("empty"), [1], 8)
+
+
 def door(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "commbench.scaling", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -91,6 +96,14 @@ def test_the_door_prints_draws_and_gives_json(tmp_path: Path) -> None:
     assert words.startswith("# allreduce on l40s-pcie: predicted, not measured")
 
 
+def test_where_no_algorithm_exists_the_door_shows_no_time_and_draws_nothing(tmp_path: Path) -> None:
+    words = ("--topology", "h100-nvlink", "--nodes", "2", "--algo", "nvls")
+    assert "-  none exists" in door(*words).stdout
+    done = door(*words, "--picture", str(tmp_path / "none.png"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("commbench scaling: error: --picture has nothing to draw: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -98,6 +111,7 @@ def test_the_door_prints_draws_and_gives_json(tmp_path: Path) -> None:
         (("--topology", "h100-nvlink", "--nodes", "4-1"), "--nodes is a range"),
         (("--topology", "h100-nvlink", "--nodes", "1000000"), "--nodes is at most"),
         (("--topology", "h100-nvlink", "--algo", "rign"), "unknown algorithm 'rign': did you mean ring"),
+        (("--topology", "h100-nvlink", "--library", ""), "unknown library ''"),
         (("--topology", "h100-nvlink", "--library", "nccll"), "unknown library 'nccll': did you mean nccl"),
         (("--topology", "h100-nvlink", "--nodes", "1", "--picture", "x.jpg"), "--picture ends in .png or .svg"),
     ],

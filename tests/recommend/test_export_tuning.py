@@ -120,6 +120,16 @@ def test_a_line_that_a_plugin_would_take_for_another_is_refused(line: str) -> No
         nccl_tuner.parse(f"# rules\n{line}\n")
 
 
+def test_what_is_forced_makes_way_for_the_rules() -> None:
+    made = openmpi_rules.files(plan(choice("allreduce", "ring"), choice("broadcast", "chain")), Settings())
+    forced = {f"OMPI_MCA_coll_tuned_{name}_algorithm": "1" for name in ("allreduce", "bcast", "reduce")}
+    command = ["bash", "-euc", f"{made['openmpi.env']}env"]
+    said = subprocess.run(command, env={"PATH": "/bin:/usr/bin", **forced}, capture_output=True, text=True, check=True)
+    found = {line.partition("=")[0] for line in said.stdout.splitlines() if line.startswith("OMPI_")}
+    rules = {"OMPI_MCA_coll_tuned_use_dynamic_rules", "OMPI_MCA_coll_tuned_dynamic_rules_filename"}
+    assert found == {"OMPI_MCA_coll_tuned_reduce_algorithm"} | rules
+
+
 def test_an_environment_is_for_collectives_with_one_algorithm() -> None:
     made = nccl_environment.files(plan(*ALLREDUCE, REST[0], choice("allgather", "collnet_direct")), Settings())
     assert nccl_environment.parse(made["nccl.env"]) == {

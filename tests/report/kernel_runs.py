@@ -32,6 +32,9 @@ def write_kernels(
     peak: float | None = 4800.0,
     size: int = SIZE,
     head: Mapping[str, Any] = HEAD,
+    launch_us: float = 0.1,
+    identity: str = "",
+    kind: str = "cuda",
 ) -> None:
     """Write a run; `speeds`: the baseline's GB/s on each rank's device. Rounds are 1 % apart, in all rows."""
     groups = {
@@ -61,12 +64,12 @@ def write_kernels(
     devices = [
         {
             **{"name": device, "library": "CuPy", "cache": 1 << 26, "free": 1 << 36, "peak": peak},
-            "identity": f"GPU-{rank}",
+            "identity": identity or f"GPU-{rank}",
         }
         for rank in range(len(speeds))
     ]
     facts = {"collective": "kernels", "size": len(speeds), "nodes": 1, "groups": groups, **head}
-    plan = {"facts": facts, "device": "cuda", "effort": {"rounds": rounds}, "notes": [], "cells": cells}
+    plan = {"facts": facts, "device": kind, "effort": {"rounds": rounds}, "notes": [], "cells": cells}
     manifest = {"version": FORMAT, "plan": plan, "library": {"devices": devices}, "machine": {}, "sessions": [{}]}
     journal = Journal.create(folder, manifest)
     slowness = {level[:2]: level[4] for level in LEVELS}
@@ -75,6 +78,7 @@ def write_kernels(
             speed = speeds[index % len(speeds)] * (1 + 0.01 * number)
             time = cell["size"] / speed / 1e3 * slowness[cell["level"]["factor"], cell["level"]["level"]]
             figures = {"median_us": time, "mean_us": time, "min_us": time, "max_us": time, "samples_us": [time] * 3}
+            figures["launch_us"] = launch_us
             about = {"session": 0, "status": "ok", "reason": "", "seconds": 0.1, "iterations": 3, "wrong": 0}
             journal.append({"cell": index, "round": number, **about, **figures})
     journal.write_records()

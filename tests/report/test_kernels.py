@@ -81,7 +81,7 @@ def test_words_name_slow_devices_and_what_traffic_does_not_explain(say: Any) -> 
 def test_a_page_of_kernels_speaks_of_no_bus_and_no_ranks_together(say: Any) -> None:
     _, out, _ = say("h200", "--format", "md")
     assert "busbw" not in out and "nodes" not in out and "1 rank" not in out
-    assert "5 devices, each alone" in out
+    assert "5 devices at once" in out
 
 
 def test_the_table_has_every_row_of_every_device(say: Any) -> None:
@@ -99,7 +99,7 @@ def test_a_waterfall_shows_the_median_shares_and_what_is_predicted(top: Path) ->
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"{level[0]} {level[1]}" for level in factors]
     shares = sorted(points(axes), key=lambda one: one[1])
     assert [x for x, _ in shares] == pytest.approx([1 / level[4] for level in factors])
-    brackets = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"]
+    brackets = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() == "|" and len(line.get_xdata())]
     assert brackets == [level[2:4] for level in factors if level[2] is not None]
     verticals = {round(float(line.get_xdata()[0]), 3) for line in axes.lines if list(line.get_ydata()) == [0, 1]}
     assert verticals == {1.0, 1.25, round(4800 / (4090 * 1.02), 3)}  # baseline, ceiling, data sheet
@@ -133,6 +133,33 @@ def test_two_devices_are_compared_row_by_row_whatever_library_ran(top: Path) -> 
         }
 
 
+def test_two_ranks_at_once_are_not_held_against_one_alone(top: Path, tmp_path: Path) -> None:
+    write_kernels(tmp_path / "two", [4100.0, 4100.0])
+    write_kernels(tmp_path / "one", [4100.0])
+    with pytest.raises(ResultsError, match=r"scale 2 devices at once and 1 device"):
+        compare([read_sides(tmp_path / name)[0] for name in ("two", "one")])
+
+
+def test_levels_whose_launches_take_most_of_the_time_are_held_against_nothing(tmp_path: Path, say: Any) -> None:
+    write_kernels(tmp_path / "run", [4100.0], launch_us=60.0)  # stride 32 takes 6 us, gather and cache less
+    found = {(one.factor, one.level): one for one in read(tmp_path / "run") if one.kernel.startswith("weight")}
+    assert found["stride", "32"].by_launch and found["stride", "32"].launch_us == 60.0
+    _, out, _ = say(str(tmp_path / "run"), "--format", "md")
+    assert "empty launches take over a third of the time" in out
+    assert "more is lost than the bytes moved explain" not in out
+
+
+def test_words_say_how_much_bytes_moved_explain(say: Any) -> None:
+    _, out, _ = say("h200", "--format", "md")
+    assert "adamw float32: bytes moved explain 2 of 3 levels within 10% of what is predicted" in out
+
+
+def test_ranks_of_one_cpu_are_one_cpu_and_their_threads_a_setting(tmp_path: Path) -> None:
+    write_kernels(tmp_path / "cpu", [50.0, 50.0], device="Some CPU", identity="1 thread on cores 0-1", kind="cpu")
+    settings = read_sides(tmp_path / "cpu")[0].settings
+    assert settings["devices"] == {"1 x Some CPU"} and settings["threads a rank"] == {"1"}
+
+
 def test_unlike_sizes_are_not_compared(top: Path) -> None:
     sides = [read_sides(top / name)[0] for name in ("h200", "larger")]
     with pytest.raises(ResultsError, match=r"give both the same --size, kernels and number of ranks$"):
@@ -153,7 +180,7 @@ def test_launches_of_kernels_are_tested_as_those_of_collectives(tmp_path: Path) 
 def test_two_sides_in_words(say: Any) -> None:
     code, out, _ = say("h200", "mi300x", "--format", "md")
     assert code == 0 and "busbw" not in out
-    assert "kernels, 1 device, float16, baselines, same kernel: B takes 0.807 times as long as A" in out
+    assert "kernels, 5 devices at once, float16, baselines, same kernel: B takes 0.807 times as long as A" in out
     assert "| useful bytes | kernel |" in out and "HIP 60342124" in out
 
 
@@ -169,7 +196,7 @@ def test_read_names_the_rank_of_each_row(
     top: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = doors.say(read_door, top, monkeypatch, capsys, ["h200"])
-    assert code == 0 and out.count("each rank alone on its device, method loop") == 1
+    assert code == 0 and out.count("each rank on its own device, all at once, method loop") == 1
     assert out.count("copy baseline, rank 3 ") == 1 and "ranks on" not in out
 
 

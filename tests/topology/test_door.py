@@ -40,6 +40,12 @@ def test_a_shipped_cluster_is_shown_by_its_name(capsys: pytest.CaptureFixture[st
     assert out.startswith("two-core: 1 node, 2 devices")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = file(tmp_path, "\ufeffSwitchName=s Nodes=n[1-2]\n")
+    code, out, _ = door(capsys, "check", path)
+    assert (code, out) == (0, f"fine: {path}: slurm_conf, 2 nodes, 1 switch, 0 node classes\n")
+
+
 def test_doubts_are_said_beside_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = file(tmp_path, DOUBTFUL)
     code, out, err = door(capsys, "show", path)
@@ -113,6 +119,19 @@ def test_every_writer_is_a_format_to_convert_to(capsys: pytest.CaptureFixture[st
     assert {"commbench_yaml", "slurm_conf", "slurm_yaml"} <= set(writers())
 
 
+def test_nodes_of_slurm_conf_are_held_against_topology_conf(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    slurm, topology = tmp_path / "slurm.conf", tmp_path / "topology.conf"
+    slurm.write_text("ClusterName=c\nNodeName=n[01-06] CPUs=2\n")
+    topology.write_text("SwitchName=s1 Nodes=n[01-04],zz1\n")
+    code, out, _ = door(capsys, "check", topology, "--slurm-conf", slurm)
+    first, unknown, bare = out.splitlines()
+    assert (code, first) == (0, f"2 doubts: {topology}: slurm_conf, 5 nodes, 1 switch, 0 node classes")
+    assert unknown.startswith(f"  doubt: {topology}:1: 1 nodes are not of this cluster: zz1 (unknown node)")
+    assert bare.startswith(f"  doubt: {topology}: 2 nodes are on no switch: n05, n06")
+    assert door(capsys, "check", "two-core", "--slurm-conf", slurm)[0] == 2
+    assert "has no line with NodeName=" in door(capsys, "check", topology, "--slurm-conf", topology)[2]
+
+
 def test_a_format_goes_to_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = door(capsys, "convert", "l40s-pcie", "--to", "commbench_yaml")
     assert (code, err) == (0, "")
@@ -142,6 +161,7 @@ def test_nodes_are_put_together(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         (("show", "h100"), "did you mean h100-nvlink"),
         (("show", "/dev/null/x.yaml"), "is not there"),
         (("convert", "two-core", "--to", "slurm"), "invalid choice: 'slurm'"),
+        (("show", "l40s-pcie", "--picture", ""), "a picture's name ends with"),
         (("convert", "l40s-pcie", "--to", "commbench_yaml", "--kind", "tree"), "--kind is for Slurm's"),
         (("convert", "l40s-pcie", "--to", "commbench_yaml", "--out", "/"), "and / is none"),
         (("convert", "l40s-pcie", "--to", "commbench_yaml", "--out", "/no/where"), "cannot write /no/where"),

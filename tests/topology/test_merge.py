@@ -92,6 +92,15 @@ def test_views_that_are_the_same_leave_nothing_to_say() -> None:
     assert len(found.cluster.classes[0].devices) == 4
 
 
+def test_hosts_that_do_not_agree_on_a_switch_are_a_finding() -> None:
+    other = replace(view("a2", gpu_node(), "leaf1").cluster, switches=(Switch("top"), Switch("leaf1", "top")))
+    found = merge([view("a1", gpu_node(), "leaf1"), Reading((other,), source="a2")])
+    assert found.cluster.by_switch["leaf1"].parent == "core"
+    (finding,) = found.findings
+    assert (finding.rule, finding.source) == ("odd-switch", "a2")
+    assert finding.value == "switch leaf1 is below core, and below top"
+
+
 def test_switches_of_all_hosts_make_one_tree() -> None:
     found = merge([view("a1", gpu_node(), "leaf1"), view("a2", gpu_node(), "leaf2"), view("a3", gpu_node(), "leaf1")])
     assert {switch.name: switch.parent for switch in found.cluster.switches} == {

@@ -11,7 +11,7 @@ several would mean differs between versions. The numbers of algorithms are ompi_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commbench.errors import UsageError
@@ -25,7 +25,12 @@ VERSION_2 = (5, 0, 7)
 _FIRST_LINE = "rule-file-version-2"
 
 COLLECTIVES = {"allgather": 0, "allreduce": 2, "alltoall": 3, "broadcast": 7, "reduce": 11, "reducescatter": 13}
-# By the names that commbench has for them. reducescatter is MPI_Reduce_scatter_block.
+# In the names of variables; reducescatter is MPI_Reduce_scatter_block.
+FUNCTIONS = {name: name for name in ("allgather", "allreduce", "alltoall", "reduce")} | {
+    "broadcast": "bcast",
+    "reducescatter": "reduce_scatter_block",
+}
+# By the names that commbench has for them.
 ALGORITHMS: Mapping[str, Mapping[str, int]] = {
     "allreduce": {
         "linear": 1,
@@ -105,11 +110,16 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
         rules = _rules([one for one in mine if one.ranks == ranks])
         text += f"{number} # {collective}\n1 # size of communicators\n{ranks} # ranks\n{len(rules)} # rules\n"
         text += "".join(f"{rule.size} {rule.algorithm} 0 0{' 0' * latest}\n" for rule in rules)
-    return {RULES: text, ENVIRONMENT: _ENVIRONMENT}
+    return {RULES: text, ENVIRONMENT: _environment(choices)}
 
 
-_ENVIRONMENT = f"""\
+def _environment(choices: Sequence[Choice]) -> str:
+    functions = [function for name, function in FUNCTIONS.items() if name in {one.collective for one in choices}]
+    forced = " ".join(f"OMPI_MCA_coll_tuned_{function}_algorithm" for function in functions)
+    return f"""\
 # From the folder of this file:  source {ENVIRONMENT}
+# An algorithm that is forced would come before the rules (measured with 5.0.11).
+unset {forced}
 # Open MPI says nothing of a file of rules that it does not find, so that the path is whole.
 export OMPI_MCA_coll_tuned_use_dynamic_rules=1
 export OMPI_MCA_coll_tuned_dynamic_rules_filename="$PWD/{RULES}"

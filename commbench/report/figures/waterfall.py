@@ -12,6 +12,7 @@ from commbench.report.kernels import Level, levels, rate, ratio, studies
 from commbench.results.kernels import BASELINE, CEILING
 
 PLACE = 2.2  # among the figures of a report
+_TICK = "ends of what is predicted: caches join no, or all requests"
 _TICKS = tuple(digit * 10.0**power for power in range(-4, 2) for digit in (1, 2, 5))
 
 
@@ -51,7 +52,7 @@ def draw(found: Sequence[Level]) -> Any:
         if one.predicted_low is not None and one.predicted_high is not None:
             ends = (one.predicted_low, one.predicted_high)
             axes.plot(ends, (place, place), color="grey", alpha=0.55, linewidth=7, solid_capstyle="butt", zorder=2)
-            axes.plot(ends, (place, place), "|", color="0.35", markersize=9, markeredgewidth=1.5, zorder=3)
+            axes.plot(ends, (place, place), "|", color="crimson", markersize=11, markeredgewidth=1.8, zorder=5)
         colour = orange if one.below_prediction else blue
         if one.low is not None and one.high is not None:
             axes.plot((one.low, one.high), (place, place), color=colour, linewidth=1.6, zorder=4)
@@ -59,7 +60,7 @@ def draw(found: Sequence[Level]) -> Any:
         side = axes.get_yaxis_transform()
         axes.text(1.01, place, f"{rate(one.rate)} GB/s", transform=side, va="center", fontsize="small", clip_on=False)
     axes.set_xscale("log")
-    axes.axvline(1.0, color="black", linewidth=1.2, zorder=1.5)
+    axes.axvline(1.0, color="black", linewidth=1.2, zorder=1.5)  # below the ticks of what is predicted
     ceiling, base = marks.get(CEILING), marks.get(BASELINE)
     if ceiling is not None:
         axes.axvline(ceiling.share, color=green, linestyle="--", linewidth=1.2)
@@ -69,7 +70,9 @@ def draw(found: Sequence[Level]) -> Any:
     ticks = [tick for tick in _TICKS if low <= tick <= high]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("share of the baseline's bandwidth")
+    relative = any(one.relative and one.predicted_low is not None for one in rows)
+    about = "; predictions are of the row held against, at what that reached" if relative else ""
+    axes.set_xlabel(f"share of the baseline's bandwidth{about}")
     axes.set_yticks(range(len(rows)), [plain(one.name) for one in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
@@ -85,6 +88,7 @@ def _legend(
     if any(one.below_prediction for one in rows):
         handles += axes.plot([], [], "o-", color=orange, label="measured, surely below what is predicted")
     handles += axes.plot([], [], color="grey", alpha=0.55, linewidth=7, label="predicted by bytes moved")
+    handles += axes.plot([], [], "|", color="crimson", markersize=11, markeredgewidth=1.8, label=_TICK)
     if base is not None:
         handles += axes.plot([], [], color="black", label=f"baseline, {rate(base.rate)} GB/s")
     if ceiling is not None:

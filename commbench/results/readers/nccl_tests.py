@@ -38,7 +38,9 @@ _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _CLIPPED = re.compile(r"#?\s*Reducing maxBytes to (\d+) due to memory limitation")
 _TEST = re.compile(r"#?\s*Collective test (?:starting|concluded):\s*(\w+)")
 # Our own --format nccl-tests (measure/lead.py and measure/screen.py): what all tables share, and a table for each.
-_OURS = re.compile(r"#\s*(SIMULATED: .*)?commbench \d\S*, backend (\w+)\b.*; ([^;,]+), [^;]*$")
+_OURS = re.compile(
+    r"#\s*((?:SIMULATED|PREDICTED): .*)?commbench \d\S*, backend (\w+)\b(?:; (model of .+)|.*; ([^;,]+), [^;]*)$"
+)
 _OUR_RANKS = re.compile(r"#\s*([\w-]+) on (\d{1,9}) ranks?, (\d{1,9}) nodes?; method (\w+)")
 _OUR_GROUP = re.compile(r"#\s*Group: (.+), ranks (\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)$")
 _OUR_ALGORITHM = re.compile(r"#\s*Algorithm: (\S+)(?: (\S+))?$")
@@ -404,7 +406,7 @@ class _Stream:
         elif found := _OURS.match(text):
             if section.rows or section.averages:
                 section = self._new(number)
-            section.ours = {"backend": found[2], "library": found[3], "simulated": bool(found[1])}
+            section.ours = {"backend": found[2], "library": found[3] or found[4], "simulated": bool(found[1])}
         elif section.ours and (found := _OUR_RANKS.match(text)):
             n, name = int(found[2]), common.collective(found[1]) or UNKNOWN
             section.ours |= {"collective": name, "nranks": n, "nnodes": int(found[3]), "method": found[4]}

@@ -46,6 +46,7 @@ BLOCK = ("switch", "nodes", "class", "domain", "name", "labels", "annotations")
 SHORT = ("devices", "vendor", "arch", "fabric", "pcie", "sockets", "bridges", "nics", "nic", "rails", "pxn", "links")
 LONG = ("devices", "nics", "hubs", "links", "pxn")
 DEVICE = ("id", "vendor", "arch", "busid", "numa")
+VENDORS = ("nvidia", "amd", "cpu")  # that choose a library, or a kind of link
 NIC = ("id", "gbps", "us", "rail", "busid", "numa", "guid", "role", "source")
 HUB = ("id", "kind", "numa", "sharp")
 LINK = ("a", "b", "kind", "gbps", "us", "count", "source")
@@ -253,7 +254,7 @@ class _Reader(Fields):
                 raise self.error(fabric.line, f"{what}: a fabric says its kind: {', '.join(FABRICS)}")
             if sharp and kind != NVSWITCH:
                 raise self.error(fabric.line, f"{what}: only an nvswitch adds up (sharp), no {kind}")
-        vendor, arch = self.word(entries.get("vendor"), "vendor"), self.word(entries.get("arch"), "arch")
+        vendor, arch = self.vendor(entries.get("vendor")), self.word(entries.get("arch"), "arch")
         pcie = self.figures(entries["pcie"], f"{what}: pcie") if "pcie" in entries else None
         sockets, socket = self.sockets(entries.get("sockets"), what)
         for key in ("sockets", "bridges", "nics"):
@@ -302,8 +303,16 @@ class _Reader(Fields):
 
     def device(self, it: Yaml) -> Device:
         entries = self.mapping(it, "a device", DEVICE)
-        vendor, arch, busid = (self.word(entries.get(key), key) for key in ("vendor", "arch", "busid"))
+        arch, busid = (self.word(entries.get(key), key) for key in ("arch", "busid"))
+        vendor = self.vendor(entries.get("vendor"))
         return Device(self.needed(entries, "id", it, "a device"), vendor, arch, busid, self.numa(entries))
+
+    def vendor(self, it: Yaml | None) -> str:
+        """Return any vendor; those that choose a library or a kind of link have one spelling."""
+        word = self.word(it, "vendor")
+        if it is not None and word.lower() in VENDORS and word not in VENDORS:
+            raise self.error(it.line, f"vendor is written {word.lower()}, not {it.shown}")
+        return word
 
     def numa(self, entries: Mapping[str, Yaml]) -> int | None:
         return self.whole(entries["numa"], "numa", 0, _MOST, 0) if "numa" in entries else None

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from commbench.results.findings import DOUBT, NOTE, Finding, finding
 from commbench.topology.draft import Draft, TooManyParts, one_node
 from commbench.topology.node import DEFAULT, DISCOVERED, NVLINK, Device, Nic
-from commbench.topology.rates import nvlink_gbps
+from commbench.topology.rates import MOST_NVLINKS, nvlink_gbps
 from commbench.topology.readers._closeness import LEVELS, tree
 from commbench.topology.reading import Reading, TopologyError
 
 TITLE = "the matrix of nvidia-smi topo -m"
 
-MOST_NVLINKS = 18  # of one GPU: Hopper and Blackwell
 MOST_ENDS = 256
 _ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 _HEAD = re.compile(r"^\s*GPU\d+\s.*Affinity|^\s*GPU\d+(\s+(GPU|NIC|mlx)\w+)*\s*$")

@@ -159,6 +159,12 @@ REFUSED = [
 ]  # fmt: skip
 
 
+def test_a_vendor_that_chooses_a_library_has_one_spelling() -> None:
+    for said in ("devices: 1, vendor: NVIDIA", "devices: [{id: a, vendor: NVIDIA}]"):
+        with pytest.raises(TopologyError, match="it:3: vendor is written nvidia, not NVIDIA"):
+            read_text(f"version: 1\nclasses:\n  c: {{{said}}}\n", "it")
+
+
 @pytest.mark.parametrize(("text", "line", "why"), REFUSED)
 def test_a_fault_is_refused_with_its_line(text: str, line: int, why: str) -> None:
     with pytest.raises(TopologyError) as caught:

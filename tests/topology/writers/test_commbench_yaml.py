@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -47,6 +49,13 @@ def test_links_beside_the_short_form_are_listed() -> None:
     linked = NodeClass("two", node.devices, (), node.hubs, (*node.links, Link("gpu0", "gpu1", "xgmi", 400)))
     assert "    devices: 2\n" in write(Cluster(classes=(linked,)))
     assert "    - {a: gpu0, b: gpu1, kind: xgmi, gbps: 400}\n" in write(Cluster(classes=(linked,)))
+
+
+def test_a_link_between_sockets_where_there_are_none_is_listed() -> None:
+    made = Shape(1, fabric="nvswitch").node_class("odd")
+    node = replace(made, links=(*made.links, Link("gpu0", "nvswitch", "socket", 100)))
+    cluster = Cluster(classes=(node,))
+    assert reader.read(write(cluster), "written").cluster == cluster
 
 
 def test_other_nodes_are_listed_whole() -> None:

@@ -1,0 +1,31 @@
+"""The parser of a door's command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from commbench.errors import UsageError
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, found without shutil: argparse asks for a width even where no help is shown."""
+
+    def __init__(self, prog: str) -> None:
+        width = 80
+        with suppress(OSError, ValueError, AttributeError):
+            width = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+        super().__init__(prog, width=width - 2)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours: one line, once, from rank 0."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **about)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (--help shows the options)")
