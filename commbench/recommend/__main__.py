@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("scipy", "yaml", "ClusterShell")
 LIKE = "h100-nvlink"
+PICTURES = (".png", ".svg", ".pdf")
 SEARCH, SEARCH_IN_JOB = 5.0, 2.0  # seconds: while a job looks for its order, its nodes wait
 EXAMPLES = """examples:
   python -m commbench.recommend --topology h100-nvlink --gpus 128 --axes tp=8,dp=16 --export out/
@@ -114,7 +115,7 @@ def _need() -> None:
     from importlib.util import find_spec
 
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise UsageError(f"advice needs {', '.join(missing)}: pip install 'commbench[recommend]'")
+        raise UsageError(f"advice needs {', '.join(missing)}: pip install 'commbench[topology]'")
 
 
 def _carry_out(options: argparse.Namespace) -> None:
@@ -122,6 +123,7 @@ def _carry_out(options: argparse.Namespace) -> None:
     from commbench.recommend.advice import advise
     from commbench.system import System
 
+    picture = _picture_file(options.picture) if options.picture else None
     system = System()
     cluster, free, notes, granted = _cluster(options, system)
     runs, cluster, results_notes = _results(options, cluster)
@@ -141,8 +143,8 @@ def _carry_out(options: argparse.Namespace) -> None:
         weights=split.weights if split else (),
     )
     advice = replace(advice, plan=plan)
-    if options.picture:
-        _draw(Path(options.picture), advice, wish)
+    if picture is not None:
+        _draw(picture, advice, wish)
     done = _export(options, advice, cluster, system) if options.export else None
     if options.json:
         print(json.dumps(_as_json(advice, split), indent=1))
@@ -396,18 +398,23 @@ def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
     return version(found[1]) if found else None
 
 
-def _draw(path: Path, advice: Advice, wish: Wish) -> None:
-    """Draw the placement before and after."""
+def _picture_file(name: str) -> Path:
+    """Return the file of a picture; raise UsageError, before the search, where none could be drawn into it."""
     from importlib.util import find_spec
 
+    if missing := [one for one in ("matplotlib", "seaborn") if find_spec(one) is None]:
+        raise UsageError(f"a picture needs {', '.join(missing)}: pip install 'commbench[report]'")
+    if Path(name).suffix not in PICTURES:
+        raise UsageError(f"a picture is named {', '.join(f'NAME{one}' for one in PICTURES)}, not {Path(name).name!r}")
+    return Path(name)
+
+
+def _draw(path: Path, advice: Advice, wish: Wish) -> None:
+    """Draw the placement before and after."""
     from commbench.recommend.advice import CURRENT, DEFAULT, KEEP, RECOMMENDED
     from commbench.report.drawing import style
-    from commbench.report.figures.placement import FORMATS, Panel, picture
+    from commbench.report.figures.placement import Panel, picture
 
-    if missing := [name for name in ("matplotlib", "seaborn") if find_spec(name) is None]:
-        raise UsageError(f"a picture needs {', '.join(missing)}: pip install 'commbench[report]'")
-    if path.suffix not in FORMATS:
-        raise UsageError(f"a picture is named {', '.join(f'NAME{one}' for one in FORMATS)}, not {path.name!r}")
     seconds = advice.plan.seconds
     before = CURRENT if CURRENT in seconds else DEFAULT
     names = {before: "in use" if before == CURRENT else "by name", RECOMMENDED: "recommended"}

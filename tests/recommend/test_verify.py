@@ -62,6 +62,7 @@ def test_of_many_wrong_ranks_some_are_named(tmp_path: Path) -> None:
     [
         (None, "cannot be read"),
         ("{}", "a placement is what `commbench recommend` writes"),
+        (replace(here(3), samples=(8, 8, 8)).to_json(), "it has 3 samples, and 0 weights"),
         (here(2).to_json(), "the plan has 2 ranks, and this job 3: start as many as were planned"),
     ],
 )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Place = tuple[float, float]  # the left lower corner of a node
 MOST_NODES = 256  # beyond, they are too small to be told apart
-FORMATS = (".png", ".svg", ".pdf")
 _ACROSS = 8  # devices in a row of a node, and leaves in a row of a picture
 _WIDTH, _HEIGHT = 8.4, 2.2  # of a node, where a device is 1 x 1 if there are eight
 _SPACE, _GAP = 1.2, 5.2  # between nodes of a leaf, and between leaves
