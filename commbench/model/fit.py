@@ -30,12 +30,12 @@ from commbench.model import cost as costs
 from commbench.model.cost import Cost
 from commbench.model.library import LIBRARIES
 from commbench.model.placement import Placement
-from commbench.model.routes import Routes
+from commbench.model.routes import ADDING, Routes
 from commbench.model.schedule import NotApplicable, Schedule, Step
 from commbench.results.record import Record
 from commbench.results.status import OK
 from commbench.topology.cluster import Cluster
-from commbench.topology.node import MEASURED
+from commbench.topology.node import MEASURED, Hub
 from commbench.units import expand_ranges, format_size
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def apply(cluster: Cluster, fitted: Fit) -> Cluster:
             one,
             links=tuple(changed(link, f"{one.name} {link.kind}") for link in one.links),
             nics=tuple(changed(nic, f"{one.name} nic") for nic in one.nics),
+            hubs=tuple(_adding(hub, later.get(f"{one.name} {ADDING}")) for hub in one.hubs),
         )
         for one in cluster.classes
     )
@@ -297,6 +298,10 @@ def apply(cluster: Cluster, fitted: Fit) -> Cluster:
     if fitted.step_us is not None:
         step = {"step_us": fitted.step_us, "step_source": MEASURED}
     return replace(cluster, classes=classes, switches=switches, **step)
+
+
+def _adding(hub: Hub, later: float | None) -> Hub:
+    return hub if hub.us is None or later is None else replace(hub, us=hub.us * later, source=MEASURED)
 
 
 # What is fitted.

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
+ADDING = "nvswitch"  # the tier of what NVSwitches take to add up
+
+
 class Routes:
     """The links of the nodes that a placement uses, and of the switches above them, as a library takes them.
 
@@ -41,8 +44,8 @@ class Routes:
         self._tables = {int(one): _Inside(cluster.classes[one], library.by_node) for one in np.unique(self._class)}
         inside = max(2 * len(table.node.links) for table in self._tables.values())
         rails = max(1, max(len(table.node.nics) for table in self._tables.values()))
-        self._width = inside + 2 * rails  # links of a node: its own, then its NICs' cables, out and in
-        self._nics = inside
+        self._width = inside + 2 * rails + 1  # of a node: its links, its NICs' cables, out and in, what adding up takes
+        self._nics, self._adding = inside, inside + 2 * rails
         count = len(self._nodes) * self._width
         self._up = count  # then of each switch the way up, and down
         total = count + 2 * len(cluster.switches)
@@ -84,6 +87,11 @@ class Routes:
                     rate[rows, column] = _number(nic.gbps) * BYTES
                     latency[rows, column] = _number(nic.us) * 1e-6 / 2  # one of a cable's two ends
                     tier[rows, column] = self._tier(f"{node.name} nic")
+            if table.adds:
+                assert node.switch is not None
+                rate[rows, self._adding] = np.inf
+                latency[rows, self._adding] = _number(node.switch.us) * 1e-6
+                tier[rows, self._adding] = self._tier(f"{node.name} {ADDING}")
         heights = self.placement.cluster.arrays.tier
         for number, switch in enumerate(self.placement.cluster.switches):
             for column in (self._up + 2 * number, self._up + 2 * number + 1):
@@ -108,6 +116,8 @@ class Routes:
         row, column = divmod(link, self._width)
         host = cluster.arrays.nodes[int(self._nodes[row])]
         node = self._tables[int(self._class[row])].node
+        if column == self._adding:
+            return f"{host} {ADDING}"
         if column >= self._nics:
             number, inward = divmod(column - self._nics, 2)
             return f"{host} {node.nics[number].id} {'in' if inward else 'out'}"
@@ -130,6 +140,8 @@ class Routes:
         for ends, others, out in ((source, target, True), (target, source, False)):
             chosen = np.flatnonzero((others >= n) & (others < top) & (ends < n))
             self._to_switch(chosen, ends[chosen], pairs, out)
+            if out:
+                self._add_up(chosen, ends[chosen], pairs)
             chosen = np.flatnonzero((others == top) & (ends < n))
             self._to_top(chosen, ends[chosen], pairs, out)
         if not pairs:
@@ -167,6 +179,13 @@ class Routes:
             chosen = self._class[self._at[ranks]] == place
             hops = table.switch[self.placement.device[ranks[chosen]]]
             self._hops(transfer[chosen], self._at[ranks[chosen]], hops if out else table.reverse(hops), pairs)
+
+    def _add_up(self, transfer: Ints, ranks: Ints, pairs: list[tuple[Ints, Ints]]) -> None:
+        """What an NVSwitch takes beside its links for what is sent to it: as a link without a limit."""
+        for place, table in self._tables.items():
+            if table.adds:
+                chosen = self._class[self._at[ranks]] == place
+                pairs.append((transfer[chosen], self._at[ranks[chosen]] * self._width + self._adding))
 
     def _to_cable(
         self,
@@ -310,6 +329,7 @@ class _Inside:
         self.pair = _table(pairs)
         hub = node.switch
         self.switch = _table([[node.route(a, hub.id) if hub else None] for a in ids])[:, 0]
+        self.adds = hub is not None and hub.us is not None
         self.own = np.array([-1 if nic is None else nic for nic in node.nearest_nics], dtype=np.int64)
         self.rail = np.array([nic.rail for nic in node.nics] or [0], dtype=np.int64)
         self.on_rail = np.full(max(1, node.rails), -1, dtype=np.int64)

@@ -61,6 +61,8 @@ class Hub:
     kind: str
     numa: int | None = None
     reduces: bool = False  # adds up what devices send through it (NVLink SHARP)
+    us: float | None = None  # that this takes, each time that devices send to it, beside their links
+    source: str = DECLARED  # of us
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Shape:
     fabric: str = NONE
     fabric_link: Figures = Figures()  # of a device to the NVSwitch or bus, or of each pair of a mesh
     reduces: bool = False  # the NVSwitch
+    reduces_us: float | None = None  # what adding up takes; of the source that the fabric's figures have
     pcie: Figures | None = None  # None: nothing is known of the host, and there are no NICs
     sockets: int = 1
     socket: Figures = Figures()
@@ -90,7 +91,8 @@ class Shape:
 
     def _hubs(self) -> Iterator[Hub]:
         if self.fabric == NVSWITCH:
-            yield Hub("nvswitch", NVSWITCH, reduces=self.reduces)
+            source = self.fabric_link.source if self.reduces_us is not None else DECLARED
+            yield Hub("nvswitch", NVSWITCH, reduces=self.reduces, us=self.reduces_us, source=source)
         if self.fabric == BUS:
             yield Hub("memory", BUS)
         if self.pcie:
@@ -140,6 +142,7 @@ def shape_of(node: NodeClass) -> Shape | None:
         fabric=fabric,
         fabric_link=_figures(link),
         reduces=any(hub.reduces for hub in node.hubs),
+        reduces_us=node.switch.us if node.switch else None,
         pcie=pcie,
         sockets=hubs.count(CPU) or 1,
         socket=_figures(first[SOCKET]) if hubs.count(CPU) > 1 else Figures(),
@@ -151,7 +154,7 @@ def shape_of(node: NodeClass) -> Shape | None:
     )
     if max(guess.devices, guess.nics, guess.bridges, guess.sockets) > MOST:
         return None
-    plain = replace(guess, fabric=NONE, fabric_link=Figures(), reduces=False)
+    plain = replace(guess, fabric=NONE, fabric_link=Figures(), reduces=False, reduces_us=None)
     for one in (guess, plain) if link or fabric != MESH else (plain,):
         made = one.node_class(node.name)
         whole = replace(one, links=node.links[len(made.links) :])

@@ -227,3 +227,14 @@ def test_routes_may_be_shared_by_algorithms() -> None:
     for algorithm in ("ring", "tree"):
         alone = costs.cost("allreduce", algorithm, placement, NCCL).seconds(SIZES)
         assert costs.cost("allreduce", algorithm, placement, NCCL, routes).seconds(SIZES) == pytest.approx(alone)
+
+
+def test_what_a_switch_takes_to_add_up_counts_once_for_each_pass_into_it() -> None:
+    plain = node()
+    slow = replace(plain, hubs=(replace(plain.hubs[0], us=12.5),))
+    times = []
+    for one in (plain, slow):
+        cluster = Cluster("one", (one,), (), (Block(("n",), (), one.name),))
+        times.append([seconds(cluster, name, 8, library=NCCL)[0] for name in ("nvls", "ring")])
+    assert times[1][0] - times[0][0] == pytest.approx(2 * 12.5e-6)
+    assert times[1][1] == times[0][1]

@@ -78,7 +78,10 @@ def nodes(draw: st.DrawFn, name: str) -> NodeClass:
             draw(st.sampled_from(ROLES)), draw(SOURCE))
         for one in ids[split[0] : split[1]]
     ]  # fmt: skip
-    hubs = [Hub(one, draw(st.sampled_from(HUBS)), draw(numa), draw(st.booleans())) for one in ids[split[1] :]]
+    hubs = [
+        Hub(one, draw(st.sampled_from(HUBS)), draw(numa), draw(st.booleans()), draw(US), draw(SOURCE))
+        for one in ids[split[1] :]
+    ]
     links = draw(st.lists(st.builds(_link(ids), *_LINK), max_size=6)) if len(ids) > 1 else []
     return NodeClass(name, tuple(devices), tuple(nics), tuple(hubs), tuple(links), draw(st.booleans()))
 

@@ -48,7 +48,7 @@ LONG = ("devices", "nics", "hubs", "links", "pxn")
 DEVICE = ("id", "vendor", "arch", "busid", "numa")
 VENDORS = ("nvidia", "amd", "cpu")  # that choose a library, or a kind of link
 NIC = ("id", "gbps", "us", "rail", "busid", "numa", "guid", "role", "source")
-HUB = ("id", "kind", "numa", "sharp")
+HUB = ("id", "kind", "numa", "sharp", "us", "source")
 LINK = ("a", "b", "kind", "gbps", "us", "count", "source")
 MOST_EDGES = 1_000_000  # links of all classes together
 _MOST = 1 << 31
@@ -242,18 +242,21 @@ class _Reader(Fields):
         if rails > max(1, nics):
             raise self.error(entries["rails"].line, f"{what}: a rail has a NIC of each node, and {nics} are no {rails}")
         fabric = entries.get("fabric")
-        kind, fabric_link, sharp = NONE, Figures(), False
+        kind, fabric_link, sharp, sharp_us = NONE, Figures(), False, None
         if fabric is not None and fabric.text is not None:
             kind = self.choice(fabric, "fabric", FABRICS, NONE)
         elif fabric is not None:
-            fabric_link = self.figures(fabric, f"{what}: fabric", more=("kind", "sharp"))
+            fabric_link = self.figures(fabric, f"{what}: fabric", more=("kind", "sharp", "sharp_us"))
             inside = fabric.entries or {}
             kind = self.choice(inside.get("kind"), "kind of fabric", FABRICS, NONE)
             sharp = self.truth(inside.get("sharp"), f"{what}: fabric: sharp")
+            sharp_us = self.us(inside.get("sharp_us"), f"{what}: fabric: sharp_us")
             if "kind" not in inside:
                 raise self.error(fabric.line, f"{what}: a fabric says its kind: {', '.join(FABRICS)}")
             if sharp and kind != NVSWITCH:
                 raise self.error(fabric.line, f"{what}: only an nvswitch adds up (sharp), no {kind}")
+            if sharp_us is not None and not sharp:
+                raise self.error(fabric.line, f"{what}: sharp_us is of a fabric that adds up: say sharp: true too")
         vendor, arch = self.vendor(entries.get("vendor")), self.word(entries.get("arch"), "arch")
         pcie = self.figures(entries["pcie"], f"{what}: pcie") if "pcie" in entries else None
         sockets, socket = self.sockets(entries.get("sockets"), what)
@@ -261,7 +264,7 @@ class _Reader(Fields):
             if pcie is None and key in entries:
                 raise self.error(entries[key].line, f"{what}: {key} are joined by PCIe: say pcie: {{gbps: ...}} too")
         shape = Shape(
-            devices, vendor, arch, kind, fabric_link, sharp, pcie, sockets, socket, bridges, nics,
+            devices, vendor, arch, kind, fabric_link, sharp, sharp_us, pcie, sockets, socket, bridges, nics,
             self.figures(entries.get("nic"), f"{what}: nic", ("gbps", "us", "source")), rails,
             self.truth(entries.get("pxn"), f"{what}: pxn"),
         )  # fmt: skip
@@ -337,7 +340,9 @@ class _Reader(Fields):
             raise self.error(it.line, f"a hub says its kind: {', '.join(HUBS)}")
         kind = self.choice(entries["kind"], "kind of hub", HUBS, "")
         sharp = self.truth(entries.get("sharp"), "a hub: sharp")
-        return Hub(self.needed(entries, "id", it, "a hub"), kind, self.numa(entries), sharp)
+        us = self.us(entries.get("us"), "a hub: us")
+        source = self.choice(entries.get("source"), "source", SOURCES, self.origin if us is not None else DECLARED)
+        return Hub(self.needed(entries, "id", it, "a hub"), kind, self.numa(entries), sharp, us, source)
 
     def link(self, it: Yaml, vertices: set[str], arch: str) -> Link:
         entries = self.mapping(it, "a link", LINK)

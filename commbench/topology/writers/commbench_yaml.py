@@ -120,7 +120,7 @@ class _Writer:
         fabric: Any = None
         if it.fabric != NONE:
             fabric = {"kind": it.fabric, **self.said(it.fabric_link)}
-            fabric |= {"sharp": True} if it.reduces else {}
+            fabric |= _without({"sharp": it.reduces, "sharp_us": it.reduces_us}, sharp=False, sharp_us=None)
         socket = self.figures(it.socket)
         said = {
             "devices": it.devices,
@@ -149,7 +149,7 @@ class _Writer:
         said = {
             "devices": [_device(one) for one in it.devices],
             "nics": [self.nic(one) for one in it.nics],
-            "hubs": [_hub(one) for one in it.hubs],
+            "hubs": [self.hub(one) for one in it.hubs],
             "links": [self.link(one) for one in it.links],
             "pxn": it.relays,
         }
@@ -158,16 +158,16 @@ class _Writer:
     def nic(self, it: Nic) -> dict[str, Any]:
         return _without(vars(it), rail=0, busid="", guid="", role=COMPUTE, source=self.origin)
 
+    def hub(self, it: Hub) -> dict[str, Any]:
+        said = {"id": it.id, "kind": it.kind, "numa": it.numa, "sharp": it.reduces, "us": it.us, "source": it.source}
+        return _without(said, sharp=False, source=DECLARED if it.us is None else self.origin)
+
     def link(self, it: Link) -> dict[str, Any]:
         return _without(vars(it), count=1, source=self.origin)
 
 
 def _device(it: Device) -> dict[str, Any]:
     return _without(vars(it), vendor="", arch="", busid="")
-
-
-def _hub(it: Hub) -> dict[str, Any]:
-    return _without({"id": it.id, "kind": it.kind, "numa": it.numa, "sharp": it.reduces}, sharp=False)
 
 
 def _without(said: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:

@@ -34,11 +34,13 @@ def test_a_shipped_description_stays_what_it_is(name: str) -> None:
 
 
 def test_a_node_that_the_short_form_says_is_written_so() -> None:
-    shape = Shape(8, "nvidia", "sm90", "nvswitch", Figures(3600, 0.3, 18), True, Figures(512), 2, nics=8, rails=8)
+    fabric = Figures(3600, 0.3, 18)
+    shape = Shape(8, "nvidia", "sm90", "nvswitch", fabric, True, 12.5, Figures(512), 2, nics=8, rails=8)
     text = write(Cluster(classes=(shape.node_class("dgx"),)))
     assert text == (
         "version: 1\nclasses:\n  dgx:\n    devices: 8\n    vendor: nvidia\n    arch: sm90\n"
-        "    fabric: {kind: nvswitch, gbps: 3600, us: 0.3, cables: 18, sharp: true}\n    pcie: {gbps: 512}\n"
+        "    fabric: {kind: nvswitch, gbps: 3600, us: 0.3, cables: 18, sharp: true, sharp_us: 12.5}\n"
+        "    pcie: {gbps: 512}\n"
         "    sockets: 2\n    nics: 8\n    rails: 8\n"
     )
 
