@@ -171,8 +171,8 @@ def test_last_level_caches_are_added_up_each_once(tmp_path: Path) -> None:
 )
 def test_stores_past_the_cache_are_of_whole_vectors(pattern: Pattern) -> None:
     import numba
-    from numba.core import types
 
+    types: Any = numba.types
     problem = Problem(pattern, Access(hint="streaming"), TOTAL)
     update = vectors(problem, streams(problem))
 
