@@ -340,6 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     if reason := emulated_hosts.trouble():
         raise BenchmarkError(reason)
+    emulated_hosts.tidy_when_terminated()
     sizes = sorted(parse_size(size) for size in options.sizes.split(","))
     if any(later * sizes[0] != before * sizes[1] for before, later in itertools.pairwise(sizes)):
         raise BenchmarkError(f"--sizes are larger by the same factor each, not {options.sizes}")

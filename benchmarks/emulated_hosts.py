@@ -296,6 +296,12 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it failed without a word"])[-1]
 
 
+def tidy_when_terminated() -> None:
+    """Let what ends this process, SIGTERM or a lost terminal, take the hosts down first."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminated)
+
+
 def _terminated(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
 
@@ -328,8 +334,7 @@ def main() -> None:
     # So that `python` is this one, which has the MPI library of this mpirun, and finds commbench.
     for name, first in (("PATH", Path(sys.executable).parent), ("PYTHONPATH", ROOT)):
         environment[name] = os.pathsep.join(filter(None, [str(first), environment.get(name)]))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _terminated)
+    tidy_when_terminated()
     try:
         if reason := trouble():
             raise EmulationError(reason)
