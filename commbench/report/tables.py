@@ -106,8 +106,9 @@ def kernel_table(content: Content) -> Table:
     """Return the rows of kernels on each device, with links to those that tell more."""
     rows = content.kernels
     lines = []
-    measured_kernels = set(rows.loc[rows["algbw"].notna(), "kernel"])
-    for row, one in zip(rows.index, rows.to_dict("records"), strict=True):
+    found = rows.to_dict("records")  # none, and no columns, where no kernel was run
+    measured_kernels = {one["kernel"] for one in found if (one["algbw"] or 0) > 0}
+    for row, one in zip(rows.index, found, strict=True):
         if one["kernel"] not in measured_kernels and one["factor"] != BASELINE:
             continue  # the baseline's line says why there is nothing
         measured = [one[name] for name in ("algbw", "of_baseline", "of_baseline_low", "of_baseline_high")]

@@ -17,9 +17,10 @@ from commbench.recommend.plan import Plan, Seat
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 
 SCRIPT = """
-import os
+import os, pathlib
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES")
-print("seat", *(os.environ[name] for name in names), flush=True)
+seat = " ".join(os.environ[name] for name in names)
+pathlib.Path(__file__).with_name("seat-" + os.environ["RANK"]).write_text(seat)  # processes share one standard output
 """
 
 
@@ -53,10 +54,9 @@ def test_torchrun_numbers_processes_as_planned(tmp_path: Path) -> None:
         for one in running:
             one.kill()
     assert [one.returncode for one in running] == [0, 0], done
-    lines = [line for stdout, _ in done for line in stdout.splitlines() if line.startswith("seat")]
-    assert sorted(lines) == [
-        f"seat 0 0 4 {first} 3,1",
-        f"seat 1 1 4 {first} 3,1",
-        "seat 2 0 4 a-name-before-it 0,2",
-        "seat 3 1 4 a-name-before-it 0,2",
+    assert [path.read_text() for path in sorted(tmp_path.glob("seat-*"))] == [
+        f"0 0 4 {first} 3,1",
+        f"1 1 4 {first} 3,1",
+        "2 0 4 a-name-before-it 0,2",
+        "3 1 4 a-name-before-it 0,2",
     ]
