@@ -25,7 +25,8 @@ from commbench.topology.node import NVSWITCH
 from commbench.topology.shape import MESH, Figures, Shape
 
 GIB = 1 << 30
-_NVLINK_US, _PCIE_US, _NIC_US = 0.3, 0.5, 0.7  # as in topologies/, from NCCL's model; they hardly matter at these sizes
+# As in topologies/, from NCCL's own model; they hardly matter at these sizes, but for NVLS's at the smaller ones.
+_NVLINK_US, _PCIE_US, _NIC_US, _NVLS_US = 0.3, 0.5, 0.7, 12.5
 
 
 def _dgx(arch: str, nvlink_gbps: float, pcie_gbps: float, nic_gbps: float, reduces: bool, nics: int = 8) -> Shape:
@@ -36,6 +37,7 @@ def _dgx(arch: str, nvlink_gbps: float, pcie_gbps: float, nic_gbps: float, reduc
         fabric=NVSWITCH,
         fabric_link=Figures(nvlink_gbps, _NVLINK_US),
         reduces=reduces,
+        reduces_us=_NVLS_US if reduces else None,
         pcie=Figures(pcie_gbps, _PCIE_US),
         sockets=2,
         socket=Figures(176, _PCIE_US),
