@@ -117,10 +117,8 @@ def _orders(
     # Of several vendors each node's rings are its own library's, and MPI is between nodes alone: see hierarchical.py.
     several = int(node.max()) > 0
     inside = {one.name: rings(one, sorted(set(placement.device[ranks].tolist()))) for one, ranks in classes}
-    channels = max(
-        int(rail.max()) + 1 if several else 1,
-        max(len(found) for found in inside.values()),
-    )
+    rails, most = int(rail.max()) + 1 if several else 1, max(len(found) for found in inside.values())
+    channels = rails * -(-most // rails)  # as many on each rail
     orders = []
     for channel in range(channels):
         place = np.zeros(placement.n, dtype=np.int64)

@@ -222,13 +222,15 @@ def _written(cluster: Cluster, name: str, kind: str | None = None) -> str:
 
 
 def _put(text: str, out: str | None) -> None:
-    """Write a text onto the screen, or into a file: whole or not at all."""
+    """Write a text onto the screen, or into a file: whole or not at all, and not over another."""
     if out in (None, "-"):
         print(text, end="")
         return
     path = Path(out or "").resolve()  # a link stays one
     if path.exists() and not path.is_file():
         raise UsageError(f"--out names a file, and {out} is none")
+    if path.exists() and path.read_bytes() != text.encode():
+        raise UsageError(f"--out names a new file, and {out} is there with other content: remove it, or name another")
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_text(text, encoding="utf-8")

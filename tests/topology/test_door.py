@@ -205,3 +205,13 @@ def test_ranks_of_one_node_discover_it_once(tmp_path: Path) -> None:
     done = run([str(MPIRUN), "-n", "2", sys.executable, "-m", "commbench.topology", "discover"], cwd=tmp_path)
     assert done.code == 0, done.stderr
     assert read_text(done.stdout, "it").cluster.nodes == 1
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "topology.conf"
+    for _ in range(2):  # the same again is nothing new
+        assert door(capsys, "convert", "l40s-pcie", "--to", "slurm_conf", "--out", str(out))[0] == 0
+    out.write_text("precious")
+    code, _, err = door(capsys, "convert", "l40s-pcie", "--to", "slurm_conf", "--out", str(out))
+    assert code == 2 and "is there with other content" in err
+    assert out.read_text() == "precious"
