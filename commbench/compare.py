@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.units import parse_number
 
@@ -26,21 +27,12 @@ as measured; 2 bad input; 3 with --fail-if-slower: cannot tell of some cell
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
     it = Parser(
         prog="commbench compare",
         description="Compare runs, or sets of launches, on matched cells only; all later ones with the first.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("paths", metavar="PATH", nargs="+", help="a run folder, a folder of equal launches, or logs")
     add_match(it)

@@ -21,6 +21,7 @@ from commbench import __version__
 from commbench.diagnose import configuration, gpus, host, libraries
 from commbench.diagnose.system import BROKEN, LEVELS, Check, Finding, System
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.results import manifest
 
@@ -45,19 +46,12 @@ exit codes: 0 the report is there, whatever it says; 1 something of --require ca
 LEGEND = {"broken": "does not work", "forced": "changes what runs", "slow": "makes times longer or less certain"}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    it = _Parser(
+    it = Parser(
         prog="commbench doctor",
         description="Say what can run on this machine and why not: libraries, GPUs, the machine, settings.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("--json", action="store_true", help="the report as one JSON object")
     it.add_argument("--require", metavar="NAMES", help=f"exit 1 unless these can be used: {', '.join(REQUIRABLE)}")

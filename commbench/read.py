@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.results.collect import collect
 from commbench.results.kernels import KERNELS
@@ -35,19 +36,12 @@ HEAD = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    it = _Parser(
+    it = Parser(
         prog="commbench read",
         description="Read anybody's logs: what they hold as one table, and what is wrong with them.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("paths", nargs="+", metavar="FILE", help="files, gzipped or not, run folders, folders, patterns")
     it.add_argument("--format", choices=FORMATS, default="table", help="of the records (default: table)")

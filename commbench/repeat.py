@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from commbench.__main__ import doors
 from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, ResultsError, UsageError
+from commbench.measure.parser import Parser
 from commbench.results import manifest
 from commbench.results.journal import MANIFEST, new_folder, replace
 from commbench.results.launch import LAUNCH, read_launch
@@ -58,20 +59,13 @@ exit codes: 0 all launches went well; 1 one did not; 2 bad usage or input; 3 wit
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the options, which stand before `--`; the command stands behind it."""
-    it = _Parser(
+    it = Parser(
         prog="commbench repeat",
         usage="commbench repeat [options] -- mpirun ... python -m commbench.NAME ...",
         description="Run a measuring command several times: how far launches differ, and whether two commands do.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("--launches", metavar="N", help="how often each command is run (default 5)")
     it.add_argument("--against", metavar="COMMAND", help="a second command, in one word; the two are run by turns")

@@ -14,8 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from commbench.compare import Parser
 from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ def parser() -> argparse.ArgumentParser:
         prog="commbench recommend",
         description="Recommend nodes and the order of ranks on them, for a step's communication.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     where = it.add_argument_group("the cluster")
     where.add_argument("--topology", metavar="T", help="a file in any known format, a shipped one's name, or `slurm`")

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from commbench.compare import Parser, add_links, add_match
+from commbench.compare import add_links, add_match
 from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ def parser() -> argparse.ArgumentParser:
         prog="commbench report",
         description="Report on runs and logs, one system or several: words, pictures and tables.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("paths", metavar="PATH", nargs="+", help="a side each: runs, sets of launches, logs, a pattern")
     it.add_argument("-o", "--out", metavar="FILE", help="where to write (default: report.html; md and csv: the screen)")
