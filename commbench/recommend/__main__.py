@@ -361,15 +361,26 @@ def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Tr
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import by_axis
 
-    numbers = set(cluster.arrays.node_class[free].tolist())
-    vendors = {device.vendor for number in numbers for device in cluster.classes[number].devices}
-    library = find(options.library) if options.library else of_vendors(vendors if len(vendors) == 1 else {min(vendors)})
+    library = find(options.library) if options.library else of_vendors(_vendors(cluster, free, traffic.ranks))
     known = {flow.axis: flow.n for flow in traffic.flows}
     asked = by_axis(options.algo, "--algo", known) if options.algo else {}
     for name in asked.values():
         if name not in names():
             raise unknown_name("algorithm", name, names())
     return Judge(traffic, library, asked)
+
+
+def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
+    """Return the vendors of the devices that will be taken: of those of several, `choose` takes one's where it can."""
+    from commbench.recommend.nodes import choose
+    from commbench.recommend.tree import tree
+
+    def of(nodes: Any) -> set[str]:
+        numbers = set(cluster.arrays.node_class[nodes].tolist())
+        return {device.vendor for number in numbers for device in cluster.classes[number].devices}
+
+    found = of(free)
+    return found if len(found) == 1 else of(choose(cluster, tree(cluster), free, ranks).nodes)
 
 
 def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
@@ -409,13 +420,13 @@ def _picture_file(name: str) -> Path:
 
 def _draw(path: Path, advice: Advice, wish: Wish) -> None:
     """Draw the placement before and after."""
-    from commbench.recommend.advice import CURRENT, DEFAULT, KEEP, RECOMMENDED
+    from commbench.recommend.advice import KEEP, RECOMMENDED, SHOWN
     from commbench.report.drawing import style
     from commbench.report.figures.placement import Panel, picture
 
     seconds = advice.plan.seconds
-    before = CURRENT if CURRENT in seconds else DEFAULT
-    names = {before: "in use" if before == CURRENT else "by name", RECOMMENDED: "recommended"}
+    before = advice.reference
+    names = {before: SHOWN[before], RECOMMENDED: RECOMMENDED}
     if advice.plan.advice == KEEP:
         names = {before: f"kept, as it is {names[before]}"}
     places = {before: advice.before, RECOMMENDED: advice.after}
@@ -433,6 +444,9 @@ def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
         "predicted": True,
         "plan": json.loads(advice.plan.to_json()),
         "how": advice.found.how,
+        "gain": advice.held.gain,
+        "gain_if_the_library_runs": advice.held.otherwise,
+        "doubts": list(advice.doubts),
         "algorithms": {name: score.algorithms for name, score in advice.scores.items()},
         "nodes": {
             **{key: value for key, value in asdict(advice.chosen).items() if key != "nodes"},

@@ -52,7 +52,7 @@ class Plan:
     seats: tuple[Seat, ...]
     vendor: str = ""  # of the devices: "nvidia", "amd", "cpu"; empty where there are several
     axes: Mapping[str, int] = field(default_factory=dict)  # sizes, the fastest varying rank first
-    advice: str = ""  # "take it", or "keep what you have"
+    advice: str = ""  # "take it", "try it", or "keep what you have"
     seconds: Mapping[str, float] = field(default_factory=dict)  # "default", "current", "random", "recommended", "bound"
     gap: float | None = None  # recommended / bound - 1, proven
     limits: tuple[str, ...] = ()  # what the recommended order waits for, the largest part first

@@ -112,7 +112,7 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
     words = ("--topology", "l40s-pcie", "--gpus", "32", "--current", str(hosts), "--algo", "dp=ring")
     assert run(*words) == 0
     text = capsys.readouterr().out
-    assert "current" in text and "order" in text
+    assert "in use " in text and "order" in text
     assert run(*words, "--json") == 0
     seconds = json.loads(capsys.readouterr().out)["plan"]["seconds"]
     assert seconds["recommended"] <= seconds["current"]
