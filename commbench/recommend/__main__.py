@@ -386,15 +386,21 @@ def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
 def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
     """Write the files, and return what to say of them."""
     from commbench.recommend.export._settings import Settings, version
-    from commbench.recommend.exporting import export
+    from commbench.recommend.exporting import export, exporters
 
     slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
     settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
     done = export(advice.plan, settings, Path(options.export))
     lines = [f"# written to {options.export}: placement.json"]
     lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.files.items())]
-    lines += [f"#   no {name}: {why}" for name, why in sorted(done.refused.items())]
-    return lines
+    refused = dict(done.refused)
+    if not advice.plan.choices:  # for all of these there is one reason
+        settings_of = [name for name in refused if hasattr(exporters()[name], "LIBRARIES")]
+        if any(refused.pop(name) for name in settings_of):
+            lines.append(
+                "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
+            )
+    return [*lines, *(f"#   {why}" for _, why in sorted(refused.items()))]
 
 
 def _open_mpi(plan: Plan) -> tuple[int, ...] | None:

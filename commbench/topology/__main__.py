@@ -160,9 +160,10 @@ def _check(options: argparse.Namespace) -> int:
             reading = read(find(name), nodes)
         except UsageError as error:
             code = EXIT_USAGE
-            said.append({"source": str(name), "format": "", "error": str(error), "findings": []})
+            faults = getattr(error, "faults", (str(error),))
+            said.append({"source": str(name), "format": "", "error": str(error), "faults": faults, "findings": []})
             if not options.json:
-                print(f"refused: {error}", flush=True)
+                print("\n".join(f"refused: {fault}" for fault in faults), flush=True)
             continue
         doubts = [one for one in reading.findings if one.level != NOTE]
         said.append(
