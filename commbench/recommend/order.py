@@ -123,6 +123,7 @@ def search(
 def _ranks_swapped(judge: Judge, seats: Placement, routes: Routes, best: Found, end: float) -> Found:
     """Return an order with ranks swapped one by one as long as that helps; each swap is scored by the model."""
     how = f"{best.how}, ranks swapped"
+    seen = {best.seat.tobytes()}
     improved = True
     while improved:
         improved = False
@@ -131,6 +132,9 @@ def _ranks_swapped(judge: Judge, seats: Placement, routes: Routes, best: Found, 
                 return best
             seat = best.seat.copy()
             seat[[one, other]] = seat[[other, one]]
+            if seat.tobytes() in seen:
+                continue
+            seen.add(seat.tobytes())
             score = _scored(judge, seats, seat, None, routes)
             if score is not None and score.seconds < best.score.seconds * (1 - 1e-9):
                 best, improved = Found(seat, score, how), True
