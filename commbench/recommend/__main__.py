@@ -181,8 +181,10 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
     if options.free == "slurm":
         known = set(cluster.arrays.nodes)
         free = [host for host in slurm.idle(system) if host in known]
-    elif options.free:
+    elif options.free is not None:
         free = list(dict.fromkeys(expand(options.free)))
+    if options.free is not None and not free:
+        raise UsageError("--free names nodes to choose from, as n[01-20], and names none: leave it out for all")
     known = set(cluster.arrays.nodes)
     if unknown := [host for host in free if host not in known]:
         raise UsageError(

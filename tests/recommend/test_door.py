@@ -125,6 +125,7 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         (["--topology", "h100-nvlink", "--gpus", "128", "--axes", "tp=8,dp=8"], "multiply to 64 ranks, and 128 GPUs"),
         (["--topology", "h100-nvlink", "--free", "x1", "--gpus", "8"], "x1 is to be chosen from, and is no node"),
         (["--topology", "h100-nvlink"], "how many"),
+        (["--topology", "h100-nvlink", "--gpus", "8", "--free", ""], "--free names nodes to choose from"),
         (["--topology", "h100-nvlnk", "--gpus", "8"], "h100-nvlink"),
         (["--gpus", "8"], "advice needs a topology"),
         (["--topology", "h100-nvlink", "--gpus", "1"], "at least 2"),
@@ -155,6 +156,11 @@ def test_bad_input_is_one_line(words: list[str], error: str, capsys: pytest.Capt
         ("n01 slots=8\nq7 slots=8\n", "names q7, which is no node"),
         ("n01 8 things\n", ":1: a line of a host file"),
         ("{}", "a placement is what"),
+        ('{"format": 1, "seats": [{"host": "n01", "device": true}]}', "a device's number"),
+        (
+            '{"format": 1, "topology": "", "seats": [{"host": "n01", "device": 0}], "vendor": [1]}',
+            "its vendor is no text",
+        ),
     ],
 )
 def test_an_order_in_use_that_contradicts_is_refused(
