@@ -159,6 +159,8 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
     from commbench.topology.shipped import find
     from commbench.units import parse_number, parse_whole
 
+    if options.free is not None and not options.free.strip():
+        raise UsageError("--free names nodes to choose from, as n[01-20], and names none: leave it out for all")
     granted = options.allocation or (slurm.in_job(system) and not options.free and not options.topology)
     if granted and options.free:
         raise UsageError("--allocation orders the nodes of a job, and --free names others: give one of them")
@@ -183,8 +185,6 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
         free = [host for host in slurm.idle(system) if host in known]
     elif options.free is not None:
         free = list(dict.fromkeys(expand(options.free)))
-    if options.free is not None and not free:
-        raise UsageError("--free names nodes to choose from, as n[01-20], and names none: leave it out for all")
     known = set(cluster.arrays.nodes)
     if unknown := [host for host in free if host not in known]:
         raise UsageError(
