@@ -85,17 +85,19 @@ def slowed(cluster: Cluster, factor: float) -> Cluster:
 def bucket(placement: Placement) -> float:
     """Return the seconds of one bucket by the fastest algorithm of the devices' library."""
     from commbench.model.cost import cost
-    from commbench.model.library import of_vendors
+    from commbench.model.library import choices, of_vendors
     from commbench.model.routes import Routes
     from commbench.model.schedule import NotApplicable
 
     library = of_vendors(placement.vendors())
-    routes, found = Routes(placement, library), []
-    for name in library.algorithms:
+    routes, found, reasons = Routes(placement, library), [], []
+    for name in choices(library, placement.vendors()):
         try:
             found.append(float(cost("allreduce", name, placement, library, routes).seconds(BUCKET)[0]))
-        except NotApplicable:
-            continue
+        except NotApplicable as reason:
+            reasons.append(str(reason))
+    if not found:
+        raise BenchmarkError(f"{placement.cluster.name} has no all-reduce on {placement.n} ranks: {'; '.join(reasons)}")
     return min(found)
 
 

@@ -167,10 +167,12 @@ def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) 
                 axes.annotate(
                     point.algorithm,
                     (point.nodes, point.seconds * 1e6),
-                    xytext=(4, 8),
+                    xytext=(0, 9),
                     textcoords="offset points",
+                    ha="center",
                     fontsize=8,
                     color=line.get_color(),
+                    bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
                 )
                 last = point.algorithm
     axes.set_xscale("log", base=2)

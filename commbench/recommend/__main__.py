@@ -159,6 +159,8 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
     from commbench.topology.shipped import find
     from commbench.units import parse_number, parse_whole
 
+    if options.free is not None and not options.free.strip():
+        raise UsageError("--free names nodes to choose from, as n[01-20], and names none: leave it out for all")
     granted = options.allocation or (slurm.in_job(system) and not options.free and not options.topology)
     if granted and options.free:
         raise UsageError("--allocation orders the nodes of a job, and --free names others: give one of them")
@@ -181,7 +183,7 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
     if options.free == "slurm":
         known = set(cluster.arrays.nodes)
         free = [host for host in slurm.idle(system) if host in known]
-    elif options.free:
+    elif options.free is not None:
         free = list(dict.fromkeys(expand(options.free)))
     known = set(cluster.arrays.nodes)
     if unknown := [host for host in free if host not in known]:
@@ -361,9 +363,7 @@ def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Tr
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import by_axis
 
-    numbers = set(cluster.arrays.node_class[free].tolist())
-    vendors = {device.vendor for number in numbers for device in cluster.classes[number].devices}
-    library = find(options.library) if options.library else of_vendors(vendors if len(vendors) == 1 else {min(vendors)})
+    library = find(options.library) if options.library else of_vendors(_vendors(cluster, free, traffic.ranks))
     known = {flow.axis: flow.n for flow in traffic.flows}
     asked = by_axis(options.algo, "--algo", known) if options.algo else {}
     for name in asked.values():
@@ -372,18 +372,37 @@ def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Tr
     return Judge(traffic, library, asked)
 
 
+def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
+    """Return the vendors of the devices that will be taken: of those of several, `choose` takes one's where it can."""
+    from commbench.recommend.nodes import choose
+    from commbench.recommend.tree import tree
+
+    def of(nodes: Any) -> set[str]:
+        numbers = set(cluster.arrays.node_class[nodes].tolist())
+        return {device.vendor for number in numbers for device in cluster.classes[number].devices}
+
+    found = of(free)
+    return found if len(found) == 1 else of(choose(cluster, tree(cluster), free, ranks).nodes)
+
+
 def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
     """Write the files, and return what to say of them."""
     from commbench.recommend.export._settings import Settings, version
-    from commbench.recommend.exporting import export
+    from commbench.recommend.exporting import export, exporters
 
     slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
     settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
     done = export(advice.plan, settings, Path(options.export))
     lines = [f"# written to {options.export}: placement.json"]
     lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.files.items())]
-    lines += [f"#   no {name}: {why}" for name, why in sorted(done.refused.items())]
-    return lines
+    refused = dict(done.refused)
+    if not advice.plan.choices:  # for all of these there is one reason
+        settings_of = [name for name in refused if hasattr(exporters()[name], "LIBRARIES")]
+        if any(refused.pop(name) for name in settings_of):
+            lines.append(
+                "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
+            )
+    return [*lines, *(f"#   {why}" for _, why in sorted(refused.items()))]
 
 
 def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
@@ -409,13 +428,13 @@ def _picture_file(name: str) -> Path:
 
 def _draw(path: Path, advice: Advice, wish: Wish) -> None:
     """Draw the placement before and after."""
-    from commbench.recommend.advice import CURRENT, DEFAULT, KEEP, RECOMMENDED
+    from commbench.recommend.advice import KEEP, RECOMMENDED, SHOWN
     from commbench.report.drawing import style
     from commbench.report.figures.placement import Panel, picture
 
     seconds = advice.plan.seconds
-    before = CURRENT if CURRENT in seconds else DEFAULT
-    names = {before: "in use" if before == CURRENT else "by name", RECOMMENDED: "recommended"}
+    before = advice.reference
+    names = {before: SHOWN[before], RECOMMENDED: RECOMMENDED}
     if advice.plan.advice == KEEP:
         names = {before: f"kept, as it is {names[before]}"}
     places = {before: advice.before, RECOMMENDED: advice.after}
@@ -433,6 +452,9 @@ def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
         "predicted": True,
         "plan": json.loads(advice.plan.to_json()),
         "how": advice.found.how,
+        "gain": advice.held.gain,
+        "gain_if_the_library_runs": advice.held.otherwise,
+        "doubts": list(advice.doubts),
         "algorithms": {name: score.algorithms for name, score in advice.scores.items()},
         "nodes": {
             **{key: value for key, value in asdict(advice.chosen).items() if key != "nodes"},

@@ -68,7 +68,14 @@ def choose(
     sets = [free[vendor[arrays.node_class[free]] == one] for one in sorted(set(vendor[arrays.node_class[free]]))]
     enough = [some for some in sets if int(size[some].sum()) >= devices] or [free]
     found = [_choose(units, some, size, devices, slow or {}, seconds / len(enough)) for some in enough]
-    return min(found, key=lambda one: (one.pods, one.leaves, len(one.nodes), one.slow))
+    sends = np.array([sum(nic.gbps or 0.0 for nic in one.nics) for one in cluster.classes] + [0.0])[arrays.node_class]
+
+    def worse(
+        one: Chosen,
+    ) -> tuple[float, ...]:  # of equally near nodes of two vendors those are taken that send faster
+        return one.pods, one.leaves, len(one.nodes), one.slow, -float(sends[one.nodes].sum())
+
+    return min(found, key=worse)
 
 
 def _choose(units: Tree, free: Ints, size: Ints, devices: int, slow: Mapping[int, float], seconds: float) -> Chosen:

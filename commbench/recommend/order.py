@@ -6,7 +6,7 @@ exchange is the largest one want it bit-reversed, and a grid of axes wants tiles
 
 What is tried: those, and whatever order is given (the one in use, that by name); the best of them by the cost model is
 then improved by swapping whole nodes, on loads that are kept up to date swap by swap, and in small cases by swapping
-ranks on the model itself. Where every order can be tried, it is.
+ranks on the model itself, in the smallest from several random orders too. Where every order can be tried, it is.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _TILINGS = 600  # whose loads are looked at
 _SCORED = 12  # of which the model scores so many
 _SWAPS = 40_000
 _RANKS_SWAPPED = 64  # ranks, at most, that are swapped one by one on the model
+_STARTED_ANEW, _STARTS = 10, 6  # ranks, at most, of which so many other orders are improved by swaps too: local optima
 _WORTH = 1e-3  # of the time: where ranks are many, an order that is better by less is not worth its strangeness
 _EDGES = 4_000_000  # of a step's graph between nodes, that swaps keep up to date
 
@@ -106,16 +107,37 @@ def search(
                                           best.score.algorithms):  # fmt: skip
             break
     if n <= _RANKS_SWAPPED:
-        improved = True
-        while improved and time.monotonic() < end:
-            improved = False
-            how = best.how if best.how.endswith("ranks swapped") else f"{best.how}, ranks swapped"
-            for one, other in itertools.combinations(range(n), 2):
-                if time.monotonic() > end:
-                    break
-                seat = best.seat.copy()
-                seat[[one, other]] = seat[[other, one]]
-                improved |= consider(seat, how)
+        best = _ranks_swapped(judge, seats, routes, best, end)
+    draw = np.random.default_rng(0)
+    for _ in range(_STARTS if n <= _STARTED_ANEW else 0):
+        seat = draw.permutation(n)
+        score = _scored(judge, seats, seat, None, routes)
+        if score is None or time.monotonic() > end:
+            continue
+        other = _ranks_swapped(judge, seats, routes, Found(seat, score, "a random order"), end)
+        if other.score.seconds < best.score.seconds * (1 - worth):
+            best = other
+    return best
+
+
+def _ranks_swapped(judge: Judge, seats: Placement, routes: Routes, best: Found, end: float) -> Found:
+    """Return an order with ranks swapped one by one as long as that helps; each swap is scored by the model."""
+    how = f"{best.how}, ranks swapped"
+    seen = {best.seat.tobytes()}
+    improved = True
+    while improved:
+        improved = False
+        for one, other in itertools.combinations(range(seats.n), 2):
+            if time.monotonic() > end:
+                return best
+            seat = best.seat.copy()
+            seat[[one, other]] = seat[[other, one]]
+            if seat.tobytes() in seen:
+                continue
+            seen.add(seat.tobytes())
+            score = _scored(judge, seats, seat, None, routes)
+            if score is not None and score.seconds < best.score.seconds * (1 - 1e-9):
+                best, improved = Found(seat, score, how), True
     return best
 
 

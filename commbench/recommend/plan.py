@@ -52,7 +52,7 @@ class Plan:
     seats: tuple[Seat, ...]
     vendor: str = ""  # of the devices: "nvidia", "amd", "cpu"; empty where there are several
     axes: Mapping[str, int] = field(default_factory=dict)  # sizes, the fastest varying rank first
-    advice: str = ""  # "take it", or "keep what you have"
+    advice: str = ""  # "take it", "try it", or "keep what you have"
     seconds: Mapping[str, float] = field(default_factory=dict)  # "default", "current", "random", "recommended", "bound"
     gap: float | None = None  # recommended / bound - 1, proven
     limits: tuple[str, ...] = ()  # what the recommended order waits for, the largest part first
@@ -97,6 +97,9 @@ def from_json(text: str, source: str) -> Plan:
             raise ValueError(f"it has {len(lists['samples'])} samples, and {len(lists['weights'])} weights")
         if not seats:
             raise ValueError("it has no seats")
+        for name, kind in (("topology", str), ("vendor", str), ("advice", str), ("axes", dict), ("seconds", dict)):
+            if not isinstance(data.get(name, kind()), kind):
+                raise ValueError(f"its {name} is no {'text' if kind is str else 'mapping'}")
         return Plan(seats=seats, choices=choices, **(data | lists))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{source}: a placement is what `commbench recommend` writes, not this: {error}") from None
@@ -112,6 +115,6 @@ def read(path: str | Path) -> Plan:
 
 def _seat(data: Any) -> Seat:
     seat = Seat(**data)
-    if not isinstance(seat.host, str) or not isinstance(seat.device, int) or seat.device < 0 or not seat.host:
+    if not isinstance(seat.host, str) or type(seat.device) is not int or seat.device < 0 or not seat.host:
         raise ValueError(f"a seat has a host's name and a device's number, not {data!r}")
     return seat

@@ -6,14 +6,14 @@ carried out by the fastest of the algorithms that it may have, for these seats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
 from commbench.model import cost as costs
 from commbench.model.cost import Cost
-from commbench.model.library import Library
+from commbench.model.library import Library, choices
 from commbench.model.placement import Placement
 from commbench.model.routes import Routes
 from commbench.model.schedule import NotApplicable, Schedule, Step
@@ -37,6 +37,7 @@ class Part:
     algorithm: str
     seconds: float
     cost: Cost
+    others: Mapping[str, float] = field(default_factory=dict)  # seconds by each algorithm that was tried
 
     @property
     def axis(self) -> str:
@@ -64,6 +65,12 @@ class Score:
         """The algorithm of each axis."""
         return {part.axis: part.algorithm for part in self.parts}
 
+    def seconds_if(self, algorithm: str, axes: Set[str]) -> float:
+        """Return the time where flows of these axes that can are carried out by this algorithm; others as they are."""
+        return sum(
+            part.others.get(algorithm, part.seconds) if part.axis in axes else part.seconds for part in self.parts
+        )
+
     def limits(self) -> list[tuple[str, float]]:
         """Return what the step waits for, the largest first: ("dp: bandwidth of uplink 0", seconds)."""
         found = [(f"{part.axis}: {name}", seconds) for part in self.parts for name, seconds in part.limits()]
@@ -72,17 +79,26 @@ class Score:
 
 @dataclass(frozen=True)
 class Judge:
-    """What decides how long a step takes beside where its ranks sit. `asked`: algorithms of axes that are given."""
+    """What decides how long a step takes beside where its ranks sit.
+
+    `asked`: algorithms of axes that are given. `preferred`: the one that the library is taken to run wherever it can.
+    """
 
     traffic: Traffic
     library: Library
     asked: Mapping[str, str] = field(default_factory=dict)
+    preferred: str = ""
 
-    def candidates(self, flow: Flow) -> tuple[str, ...]:
-        """Return the algorithms that a flow may have."""
+    def candidates(self, flow: Flow, vendors: Set[str] = frozenset()) -> tuple[str, ...]:
+        """Return the algorithms that a flow may have among devices of these vendors; each says itself where it cannot.
+
+        Of several vendors some groups may have devices of one alone, and choose as ever.
+        """
         if flow.collective in (SENDRECV, MATRIX):
             return (DIRECT,)
-        return (self.asked[flow.axis],) if flow.axis in self.asked else self.library.algorithms
+        if flow.axis in self.asked:
+            return (self.asked[flow.axis],)
+        return tuple(dict.fromkeys((*self.library.algorithms, *choices(self.library, set(vendors)))))
 
     def score(
         self,
@@ -97,14 +113,14 @@ class Judge:
         for all orders on them.
         """
         routes = routes or Routes(seats, self.library)
-        parts = []
+        parts, vendors = [], seats.vendors()
         for flow in self.traffic.flows:
-            names = (algorithms[flow.axis],) if algorithms else self.candidates(flow)
+            names = (algorithms[flow.axis],) if algorithms else self.candidates(flow, vendors)
             parts.append(self._fastest(flow, names, seats, seat, routes))
         return Score(tuple(parts))
 
     def _fastest(self, flow: Flow, names: Sequence[str], seats: Placement, seat: Ints | None, routes: Routes) -> Part:
-        best: Part | None = None
+        found: dict[str, tuple[float, Cost]] = {}
         reasons = []
         step = (seats.cluster.step_us or 0.0) * 1e-6
         for name in names:
@@ -113,15 +129,14 @@ class Judge:
             except NotApplicable as reason:
                 reasons.append(str(reason))
                 continue
-            seconds = float(cost.seconds(flow.size)[0]) * flow.times
-            if best is None or seconds < best.seconds:
-                best = Part(flow, name, seconds, cost)
-        if best is None:
+            found[name] = float(cost.seconds(flow.size)[0]) * flow.times, cost
+        if not found:
             raise UsageError(
                 f"no algorithm carries out the {flow.collective} of the axis {flow.axis} on {flow.n} ranks "
-                f"({'; '.join(reasons)}): name another collective (--collectives) or library (--library)"
+                f"({'; '.join(dict.fromkeys(reasons))}): name another collective (--collectives) or library (--library)"
             )
-        return best
+        name = self.preferred if self.preferred in found else min(found, key=lambda one: found[one][0])
+        return Part(flow, name, *found[name], {one: seconds for one, (seconds, _) in found.items()})
 
     def schedules(self, flow: Flow, algorithm: str, seats: Placement, seat: Ints | None = None) -> list[Schedule]:
         """Return the transfers of all groups of a flow, between seats; NotApplicable where there is no such thing."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from commbench.recommend.advice import BOUND, CURRENT, DEFAULT, KEEP, RANDOM, RECOMMENDED, Advice
+from commbench.recommend.advice import BOUND, CURRENT, DEFAULT, KEEP, RANDOM, RECOMMENDED, SHOWN, TAKE, Advice
+from commbench.recommend.robust import WORTH, Held
 from commbench.topology.hosts import fold
 from commbench.topology.show import counted
 from commbench.units import format_size
@@ -19,18 +20,10 @@ _MOST_RANKS = 32  # of a table; --json has all
 
 def lines(advice: Advice, measured: bool, split: Split | None = None) -> list[str]:
     """Return what to print; `measured`: there were results of this cluster to choose algorithms from."""
-    plan, chosen, seconds = advice.plan, advice.chosen, advice.plan.seconds
-    reference = CURRENT if CURRENT in seconds else DEFAULT
-    gain = 1 - seconds[RECOMMENDED] / seconds[reference] if seconds[reference] else 0.0
+    plan, chosen = advice.plan, advice.chosen
     found = [f"# {counted(len(plan.seats), 'rank')} on {plan.topology or 'the cluster'}: predicted, not measured"]
     found += [f"# {note}" for note in plan.notes]
-    what = "the order in use" if reference == CURRENT else "the order by name"
-    if plan.advice == KEEP:
-        text = f"keep what you have: {what} is as fast as any that was found, within the error of a prediction"
-    else:
-        text = f"take it: a step's communication takes {100 * gain:.0f} % less time than in {what}"
-    found += ["", text]
-    found.append(f"gain {100 * gain:.1f} %, error of a prediction {100 * advice.error:.1f} % ({advice.error_source})")
+    found += ["", *_advised(advice)]
     leaves = "1 leaf" if chosen.leaves == 1 else f"{chosen.leaves} leaves"
     found += [
         "",
@@ -48,6 +41,36 @@ def lines(advice: Advice, measured: bool, split: Split | None = None) -> list[st
     return found + (_batch(split) if split else [])
 
 
+def _advised(advice: Advice) -> list[str]:
+    """Return the advice, what the gain is under each algorithm, and how far that may be off."""
+    plan, held, left = advice.plan, advice.held, advice.left
+    there, library = f"the order {SHOWN[advice.reference]}", advice.judge.library.name.upper()
+    if plan.advice == KEEP and held.gain < WORTH:
+        found = [f"{KEEP}: no order was found that takes {100 * WORTH:.0f} % less time than {there}"]
+        if left is not None:
+            found[0] += f" and loses with no algorithm that {library} may run"
+    elif plan.advice == KEEP:
+        found = [f"{KEEP}: no order was found that beats {there} with every algorithm that {library} may run"]
+    elif plan.advice == TAKE:
+        found = [
+            f"{TAKE}: a step's communication takes {100 * held.least:.0f} % less time than in {there}, or less still"
+        ]
+    else:
+        found = [f"{plan.advice} beside {there}, and measure both:", *(f"  {doubt}" for doubt in advice.doubts)]
+    found.append(f"gain {100 * held.gain:.1f} %{_otherwise(held, library)}")
+    if left is not None:
+        found.append(f"left: an order with a gain of {100 * left.gain:.1f} %{_otherwise(left, library)}")
+    return [*found, f"a gain may be off by {100 * advice.error:.0f} % of the time ({advice.error_source})"]
+
+
+def _otherwise(held: Held, library: str) -> str:
+    """Return the gain with each other algorithm that the library may run."""
+    if all(abs(gain - held.gain) < 1e-3 for gain in held.otherwise.values()):
+        return ""
+    some = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in held.otherwise.items())
+    return f" with the fastest algorithms; if {library} runs another one instead: {some}"
+
+
 def _orders(advice: Advice) -> list[str]:
     """Return the table of times, one order a row."""
     seconds = advice.plan.seconds
@@ -59,7 +82,7 @@ def _orders(advice: Advice) -> list[str]:
         times = f"{seconds[name] / seconds[BOUND]:.2f}" if seconds[BOUND] else ""
         parts = advice.scores[name].parts if name in advice.scores else ()
         cells = "  ".join(f"{f'{part.seconds * 1e3:.3f} {part.algorithm}':<24}" for part in parts)
-        found.append(f"{name:<12} {seconds[name] * 1e3:>10.3f} {times:>8}  {cells}".rstrip())
+        found.append(f"{SHOWN.get(name, name):<12} {seconds[name] * 1e3:>10.3f} {times:>8}  {cells}".rstrip())
     return found
 
 

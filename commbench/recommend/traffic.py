@@ -68,12 +68,28 @@ class Flow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The flows of a step of `ranks` ranks, one after another; `axes` are sizes, the fastest varying one first."""
+    """The flows of a step of `ranks` ranks, one after another; `axes` are sizes, the fastest varying one first.
+
+    `assumed` are the axes of which nobody said what they send.
+    """
 
     ranks: int
     flows: tuple[Flow, ...]
     axes: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of it."""
+        if not self.assumed:
+            return ()
+        some = ", ".join(self.assumed)
+        return (f"nobody said what {some} sends in a step: 1 GiB is assumed (--bytes, --preset)",)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether what is better depends on bytes that were assumed: which of several axes counts more."""
+        return len(self.flows) > 1 and bool(self.assumed)
 
 
 @dataclass(frozen=True)
@@ -167,10 +183,7 @@ def step(
         if times * count > 0:
             members = np.moveaxis(grid, grid.ndim - 1 - place, -1).reshape(-1, size)
             flows.append(Flow(name, collective, np.ascontiguousarray(members), float(count), times))
-    notes: tuple[str, ...] = ()
-    if unsaid:
-        notes = (f"nobody said what {', '.join(unsaid)} sends in a step: 1 GiB is assumed (--bytes, --preset)",)
-    return Traffic(ranks, tuple(flows), dict(sizes), notes)
+    return Traffic(ranks, tuple(flows), dict(sizes), tuple(unsaid))
 
 
 def preset(name: str, sizes: Mapping[str, int], micro_batches: int = 8) -> dict[str, tuple[int, int]]:

@@ -160,9 +160,10 @@ def _check(options: argparse.Namespace) -> int:
             reading = read(find(name), nodes)
         except UsageError as error:
             code = EXIT_USAGE
-            said.append({"source": str(name), "format": "", "error": str(error), "findings": []})
+            faults = getattr(error, "faults", (str(error),))
+            said.append({"source": str(name), "format": "", "error": str(error), "faults": faults, "findings": []})
             if not options.json:
-                print(f"refused: {error}", flush=True)
+                print("\n".join(f"refused: {fault}" for fault in faults), flush=True)
             continue
         doubts = [one for one in reading.findings if one.level != NOTE]
         said.append(
@@ -259,6 +260,7 @@ def _discover(world: World, watchdog: Watchdog, options: _Discover, words: Seque
     from commbench.topology.discover import discover
     from commbench.topology.merge import merge
     from commbench.topology.reading import Reading, read_text
+    from commbench.topology.show import counted
 
     try:
         reading = discover()
@@ -279,6 +281,12 @@ def _discover(world: World, watchdog: Watchdog, options: _Discover, words: Seque
         whole = merge(readings)
         _say(whole.findings)
         _put(_written(whole.cluster, OURS), options.out)
+        if options.out not in (None, "-"):
+            it = whole.cluster
+            facts = (counted(it.nodes, "node"), counted(it.devices, "device"), counted(len(it.classes), "node class"))
+            print(
+                f"# {', '.join(facts)}; switches are not seen from a node: add them (docs/topology.md)", file=sys.stderr
+            )
         sys.stdout.flush()
 
     on_rank_0(world, finish)

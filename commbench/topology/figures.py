@@ -9,6 +9,10 @@ from commbench.topology.node import C2C, NVLINK, PCIE, XGMI
 MOST_GBPS = 100_000  # of one cable: eight times the fastest link of a GPU there is
 MOST_US = 1_000_000  # a second
 
+LONG_US = 100  # more than any link within a building takes: nanoseconds, most likely
+# Gb/s below which a link is rather stated in GB/s: PCIe 3.0 x8, and one cable of NVLink 1 and of xGMI at a third.
+SLOW_GBPS = {PCIE: 64.5, NVLINK: 60.0, XGMI: 60.0}
+
 # Bandwidth that data sheets print for both directions together: link, architecture ("": not said), GB/s, what it is of.
 BOTH_WAYS = (
     (NVLINK, "sm70", 300, "a V100's NVLink"),
@@ -55,6 +59,14 @@ def us_of(text: str) -> float | None:
     if not found:
         return None
     return float(f"{float(found[1]) * _MICROSECONDS[found[2]]:.6g}")
+
+
+def in_bytes(kind: str, gbps: float, count: int = 1) -> str:
+    """Return what is odd about a link so slow that GB/s may be meant, "" where nothing is; as `both_ways` has it."""
+    one = gbps / count if kind != PCIE else gbps
+    if one >= SLOW_GBPS.get(kind, 0.0):
+        return ""
+    return f"{gbps:g} Gb/s is little for {kind}: if GB/s are meant it is {8 * gbps:g}"
 
 
 def both_ways(kind: str, arch: str, gbps: float, count: int = 1) -> str:

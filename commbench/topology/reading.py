@@ -13,7 +13,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,11 +27,48 @@ from commbench.topology.cluster import Cluster
 LARGEST_FILE = 1 << 28  # bytes
 
 
-class TopologyError(UsageError):
-    """A description that cannot be used: the file and line, the rule, the value, the remedy."""
+MOST_FAULTS = 20  # of a file, that are told one by one
 
-    def __init__(self, source: str, line: int | None, text: str) -> None:
-        super().__init__(f"{source}{f':{line}' if line else ''}: {text}")
+
+class TopologyError(UsageError):
+    """A description that cannot be used: the file and line, the rule, the value, the remedy.
+
+    `faults` are the lines to say where a file has several; the text is the first of them.
+    """
+
+    def __init__(self, source: str, line: int | None, text: str, more: Sequence[TopologyError] = ()) -> None:
+        said = f"{source}{f':{line}' if line else ''}: {text}"
+        rest = f" (beside {len(more)} more: `commbench topology check` lists them)" if more else ""
+        super().__init__(said + rest)
+        self.line, self.text = line, text
+        left = len(more) - MOST_FAULTS + 1
+        self.faults = (said, *map(str, more[: MOST_FAULTS - 1]), *([f"{source}: {left} more"] if left > 0 else ()))
+
+
+class Faults:
+    """What is wrong with a file, gathered so that all of it is told at once."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.found: list[TopologyError] = []
+
+    def add(self, line: int | None, text: str) -> None:
+        """Remember a fault."""
+        self.found.append(TopologyError(self.source, line, text))
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Remember what a body raises, and leave the body."""
+        try:
+            yield
+        except TopologyError as error:
+            self.found.append(error)
+
+    def check(self) -> None:
+        """Raise a TopologyError if there are any, the first in the file first."""
+        if self.found:
+            first, *more = sorted(self.found, key=lambda one: one.line or 0)
+            raise TopologyError(self.source, first.line, first.text, more)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from commbench.errors import UsageError
 from commbench.results.findings import DOUBT, Finding, finding
 from commbench.topology import hosts
-from commbench.topology.reading import TopologyError
+from commbench.topology.reading import Faults, TopologyError
 
 DEEPEST = 32  # tiers: real fabrics have up to five
 LONGEST_NAME = 255  # characters, of a switch or a node
@@ -62,29 +62,39 @@ def check_tree(
     implied: bool = False,
     hollow: bool = False,
     existing: Collection[str] | None = None,
+    faults: Faults | None = None,
 ) -> Tree:
-    """Return the tree that is declared, or raise TopologyError with the line that cannot be.
+    """Return the tree that is declared, or raise TopologyError with all lines that cannot be.
 
     implied: a switch that only its parent or its nodes name is a leaf, and no mistake
-    hollow: a leaf may be without nodes (as in Slurm since 25.05)
+    hollow: a leaf may be without nodes (as in Slurm since 25.05), which is a finding
     existing: the nodes that there are, where somebody knows; None: those that are declared
+    faults: what the reader found wrong with other lines, which are not among these
     """
-    if not switches and not any(group.nodes for group in groups):
-        raise TopologyError(source, None, "it declares no switch and no node; name each leaf with its nodes")
-    lines = _lines(source, switches)
+    faults = faults or Faults(source)
+    whole = not faults.found  # else a line that could not be read may declare what seems to be missing
+    if not switches and not any(group.nodes for group in groups) and whole:
+        faults.add(None, "it declares no switch and no node; name each leaf with its nodes")
+    lines = _lines(faults, switches)
     for group in groups:
         for name in group.on:
             if name not in lines:
-                if not implied:
-                    raise TopologyError(
-                        source, group.line, f"nodes are on a switch that is not declared: {_short(name)}"
-                    )
-                lines[_named(name, source, group.line)] = group.line
-    parents = _parents(source, switches, lines, implied)
-    _deny_cycles(source, parents, lines)
-    _check_leaves(source, switches, groups, lines, hollow)
-    on = _nodes(source, groups)
-    return Tree(parents, (*_roots(source, parents, lines), *_unlike(source, groups, on, bool(switches), existing)))
+                if not implied and whole:
+                    faults.add(group.line, f"nodes are on a switch that is not declared: {_short(name)}")
+                lines[_named(name, faults, group.line)] = group.line
+    parents = _parents(faults, switches, lines, implied or not whole)
+    _deny_cycles(faults, parents, lines)
+    empty = _check_leaves(faults, switches, groups, lines, hollow or not whole)
+    on = _nodes(faults, groups)
+    faults.check()
+    return Tree(
+        parents,
+        (
+            *_roots(source, parents, lines),
+            *_empty(source, empty, lines),
+            *_unlike(source, groups, on, bool(switches), existing),
+        ),
+    )
 
 
 def hosts_at(text: str, source: str, line: int) -> tuple[str, ...]:
@@ -95,25 +105,26 @@ def hosts_at(text: str, source: str, line: int) -> tuple[str, ...]:
         raise TopologyError(source, line, str(error)) from None
 
 
-def _named(name: str, source: str, line: int) -> str:
+def _named(name: str, faults: Faults, line: int) -> str:
     if not _NAME.fullmatch(name) or not name.isprintable() or len(name) > LONGEST_NAME:
         rule = f"a name has 1 to {LONGEST_NAME} printable characters, and no blank, comma or bracket"
-        raise TopologyError(source, line, f"{rule}, not {_short(name)}")
+        faults.add(line, f"{rule}, not {_short(name)}")
     return name
 
 
-def _lines(source: str, switches: Iterable[SwitchLine]) -> dict[str, int]:
+def _lines(faults: Faults, switches: Iterable[SwitchLine]) -> dict[str, int]:
     lines: dict[str, int] = {}
     for one in switches:
         if one.name in lines:
             text = f"switch {one.name} is declared already, in line {lines[one.name]}; declare it once"
-            raise TopologyError(source, one.line, text)
-        lines[_named(one.name, source, one.line)] = one.line
+            faults.add(one.line, text)
+            continue
+        lines[_named(one.name, faults, one.line)] = one.line
     return lines
 
 
 def _parents(
-    source: str, switches: Iterable[SwitchLine], lines: dict[str, int], implied: bool
+    faults: Faults, switches: Iterable[SwitchLine], lines: dict[str, int], implied: bool
 ) -> dict[str, str | None]:
     above: dict[str, SwitchLine] = {}
     for one in switches:
@@ -123,17 +134,18 @@ def _parents(
                     text = (
                         f"switch {one.name} is above {_short(name)}, which is not declared; declare it, or take it out"
                     )
-                    raise TopologyError(source, one.line, text)
-                lines[_named(name, source, one.line)] = one.line
+                    faults.add(one.line, text)
+                lines[_named(name, faults, one.line)] = one.line
             if name in above:
                 first = above[name]
                 text = f"switch {name} is below {first.name} already, in line {first.line}; a switch has one parent"
-                raise TopologyError(source, one.line, f"{text}: draw spines of one tier together to one")
+                faults.add(one.line, f"{text}: draw spines of one tier together to one")
+                continue
             above[name] = one
     return {name: above[name].name if name in above else None for name in lines}
 
 
-def _deny_cycles(source: str, parents: Mapping[str, str | None], lines: Mapping[str, int]) -> None:
+def _deny_cycles(faults: Faults, parents: Mapping[str, str | None], lines: Mapping[str, int]) -> None:
     depth: dict[str, int] = {}  # of those that are known to end in a root
     for start in parents:
         way: dict[str, None] = {}
@@ -142,29 +154,49 @@ def _deny_cycles(source: str, parents: Mapping[str, str | None], lines: Mapping[
             if here in way:
                 ring = [*list(way)[list(way).index(here) :], here]
                 shown = " < ".join(ring if len(ring) <= 6 else [*ring[:3], "...", *ring[-2:]])
-                raise TopologyError(source, lines[here], f"switches are a tree, and these a cycle: {shown}")
+                faults.add(lines[here], f"switches are a tree, and these a cycle: {shown}")
+                return
             way[here] = None
             here = parents[here]
         base = depth[here] if here is not None else 0
         for place, name in enumerate(reversed(way), start=1):
             depth[name] = base + place
             if depth[name] > DEEPEST:
-                raise TopologyError(source, lines[name], f"switches are at most {DEEPEST} tiers deep: {name} is deeper")
+                faults.add(lines[name], f"switches are at most {DEEPEST} tiers deep: {name} is deeper")
+                return
 
 
 def _check_leaves(
-    source: str, switches: Iterable[SwitchLine], groups: Iterable[NodesLine], lines: Mapping[str, int], hollow: bool
-) -> None:
-    with_nodes = {name: group.line for group in groups for name in group.on if group.nodes}
+    faults: Faults, switches: Iterable[SwitchLine], groups: Iterable[NodesLine], lines: Mapping[str, int], hollow: bool
+) -> list[str]:
+    """Return the leaves without nodes, where those may be."""
+    with_nodes, above = _used(groups), {one.name for one in switches if one.below}
     for one in switches:
         if one.below and one.name in with_nodes:
             text = f"switch {one.name} has both switches and nodes (line {with_nodes[one.name]}) below it"
-            raise TopologyError(source, one.line, f"{text}; give the nodes a leaf of their own")
-        if not hollow and not one.below and one.name not in with_nodes:
-            raise TopologyError(source, one.line, f"switch {one.name} has neither switches nor nodes; take it out")
+            faults.add(one.line, f"{text}; give the nodes a leaf of their own")
+    empty = [name for name in lines if name not in above and name not in with_nodes]
+    declared = {one.name for one in switches}
+    for name in empty if not hollow else ():
+        if name in declared:
+            faults.add(lines[name], f"switch {name} has neither switches nor nodes; take it out")
+    return empty if with_nodes else []
 
 
-def _nodes(source: str, groups: Iterable[NodesLine]) -> dict[str, int]:
+def _used(groups: Iterable[NodesLine]) -> dict[str, int]:
+    """Return the switches that nodes are on, each with the line of some."""
+    return {name: group.line for group in groups for name in group.on if group.nodes}
+
+
+def _empty(source: str, leaves: Sequence[str], lines: Mapping[str, int]) -> list[Finding]:
+    if not leaves:
+        return []
+    value = f"{len(leaves)} leaves have no nodes: {_some(leaves)}"
+    remedy = "name their nodes, or correct the name where their nodes are"
+    return [finding("empty leaf", DOUBT, source, [lines[name] for name in leaves], value, remedy)]
+
+
+def _nodes(faults: Faults, groups: Iterable[NodesLine]) -> dict[str, int]:
     """Return the line of each node."""
     on: dict[str, int] = {}
     for group in groups:
@@ -173,8 +205,9 @@ def _nodes(source: str, groups: Iterable[NodesLine]) -> dict[str, int]:
                 text = (
                     f"node {name} is declared already, in line {on[name]}; name it once, on the leaves of all its NICs"
                 )
-                raise TopologyError(source, group.line, text)
-            on[_named(name, source, group.line)] = group.line
+                faults.add(group.line, text)
+                continue
+            on[_named(name, faults, group.line)] = group.line
     return on
 
 

@@ -34,14 +34,15 @@ def test_the_recommended_order_is_the_best_there_is(part: int) -> None:
         assert bound(some.judge, some.seats, units) <= best * (1 + 1e-9), f"case {number}: {some}"
 
 
-def test_the_search_finds_the_best_order_without_trying_all() -> None:
+@pytest.mark.parametrize("part", range(8))
+def test_the_search_finds_the_best_order_without_trying_all(part: int) -> None:
     missed = []
-    for number in range(40):
+    for number in range(25 * part, 25 * part + 25):
         some = case(number, (4, 4, 4, 5))
-        found = search(some.judge, some.seats, tree(some.cluster), exact=False)
+        found = search(some.judge, some.seats, tree(some.cluster), seconds=60.0, exact=False)
         if found.score.seconds > least(some) * (1 + 1e-9):
-            missed.append(str(some))
-    assert len(missed) <= 1, missed  # local optima
+            missed.append(f"case {number}: {some}")
+    assert not missed
 
 
 def test_a_ring_over_alike_leaves_is_on_its_bound() -> None:

@@ -112,7 +112,7 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
     words = ("--topology", "l40s-pcie", "--gpus", "32", "--current", str(hosts), "--algo", "dp=ring")
     assert run(*words) == 0
     text = capsys.readouterr().out
-    assert "current" in text and "order" in text
+    assert "in use " in text and "order" in text
     assert run(*words, "--json") == 0
     seconds = json.loads(capsys.readouterr().out)["plan"]["seconds"]
     assert seconds["recommended"] <= seconds["current"]
@@ -125,6 +125,7 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         (["--topology", "h100-nvlink", "--gpus", "128", "--axes", "tp=8,dp=8"], "multiply to 64 ranks, and 128 GPUs"),
         (["--topology", "h100-nvlink", "--free", "x1", "--gpus", "8"], "x1 is to be chosen from, and is no node"),
         (["--topology", "h100-nvlink"], "how many"),
+        (["--topology", "h100-nvlink", "--gpus", "8", "--free", ""], "--free names nodes to choose from"),
         (["--topology", "h100-nvlnk", "--gpus", "8"], "h100-nvlink"),
         (["--gpus", "8"], "advice needs a topology"),
         (["--topology", "h100-nvlink", "--gpus", "1"], "at least 2"),
@@ -155,6 +156,11 @@ def test_bad_input_is_one_line(words: list[str], error: str, capsys: pytest.Capt
         ("n01 slots=8\nq7 slots=8\n", "names q7, which is no node"),
         ("n01 8 things\n", ":1: a line of a host file"),
         ("{}", "a placement is what"),
+        ('{"format": 1, "seats": [{"host": "n01", "device": true}]}', "a device's number"),
+        (
+            '{"format": 1, "topology": "", "seats": [{"host": "n01", "device": 0}], "vendor": [1]}',
+            "its vendor is no text",
+        ),
     ],
 )
 def test_an_order_in_use_that_contradicts_is_refused(
@@ -276,7 +282,9 @@ def test_without_results_algorithms_are_predicted_and_not_exported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*WORDS[:4], "--export", str(tmp_path / "out")) == 0
-    assert "algorithms, predicted and so not exported" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "algorithms, predicted and so not exported" in text
+    assert text.count("no settings of algorithms: the library's own choice stays") == 1 and ": no " not in text
     assert read(tmp_path / "out" / "placement.json").choices == ()
     assert {"mpich.env", "openmpi_rules.conf"}.isdisjoint(path.name for path in (tmp_path / "out").iterdir())
 

@@ -77,3 +77,14 @@ def test_more_than_there_are_is_refused() -> None:
     cluster = two_tiers([2, 2], devices=2)
     with pytest.raises(UsageError, match="9 GPUs are asked for, and the 4 free nodes have 8"):
         choose(cluster, tree(cluster), np.arange(4), 9)
+
+
+def test_of_two_vendors_that_are_equally_near_the_one_that_sends_faster_is_taken() -> None:
+    from commbench.topology.reading import read
+    from commbench.topology.shipped import find
+
+    cluster = read(find("a100-mi250x")).cluster
+    found = choose(cluster, tree(cluster), np.arange(cluster.nodes), 64)
+    sends = {one.name: sum(nic.gbps or 0 for nic in one.nics) for one in cluster.classes}
+    kinds = {cluster.classes[int(kind)].name for kind in cluster.arrays.node_class[found.nodes]}
+    assert kinds == {max(sends, key=lambda name: sends[name])} and len(set(sends.values())) == 2

@@ -194,6 +194,7 @@ def test_this_machine_is_discovered_and_can_be_read(tmp_path: Path) -> None:
     done = command(tmp_path, "discover", "--out", "here.yaml")
     assert (done.returncode, done.stdout) == (0, "")
     assert "# written to here.yaml" in done.stderr
+    assert "# 1 node, " in done.stderr and "switches are not seen from a node: add them" in done.stderr
     reading = read(tmp_path / "here.yaml")
     assert reading.cluster.nodes == 1
     assert reading.cluster.devices >= 1

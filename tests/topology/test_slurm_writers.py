@@ -39,13 +39,6 @@ def test_a_tree_is_written_with_its_root_first() -> None:
     )
 
 
-def test_a_tree_may_be_written_as_blocks_by_domain() -> None:
-    assert (
-        slurm_conf.write(TREE, "block")
-        == "BlockName=d1 Nodes=n[1-2]\nBlockName=d2 Nodes=n3\nBlockName=block3 Nodes=n4\n"
-    )
-
-
 def test_blocks_keep_their_sizes() -> None:
     assert slurm_conf.write(BLOCKS) == "BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2,4\n"
 
@@ -140,3 +133,13 @@ def test_any_tree_comes_back_from_both_files(cluster: Cluster) -> None:
         kept = parents(back)
         assert kept == {name: parent for name, parent in parents(cluster).items() if name in kept}
         assert set(kept) >= set(leaf_of(cluster).values())
+
+
+def test_blocks_are_made_of_domains_of_several_nodes_alone() -> None:
+    def cluster(*domains: str) -> Cluster:
+        return Cluster("x", blocks=tuple(Block((f"n{k}",), domain=name) for k, name in enumerate(domains)))
+
+    assert "BlockName=rack1 Nodes=n[0-1]" in slurm_conf.write(cluster("rack1", "rack1", "rack2", "rack2"), "block")
+    for domains in (("", ""), ("rack1", "rack2"), ("rack1", "rack1", "")):
+        with pytest.raises(UsageError, match=r"an NVLink domain of several nodes .*shares none: write it as tree"):
+            slurm_conf.write(cluster(*domains), "block")

@@ -106,3 +106,25 @@ def test_a_chain_of_a_million_is_refused_soon(ring: bool) -> None:
     with pytest.raises(TopologyError, match="a cycle" if ring else "at most 32 tiers deep"):
         check_tree("x", [*links, last], [NodesLine(("n",), 1, ("s200000",))] if not ring else [])
     assert time.process_time() - begin < 30  # some seconds at worst; a search in each search takes hours
+
+
+def test_all_faults_of_a_file_are_told_and_none_that_follow_from_others() -> None:
+    text = (
+        "SwitchName=leaf1 Nodes=n[01-04\n"  # an unclosed range: that leaf1 is missing follows
+        "SwitchName=leaf2 Nodes=n[05-08] LinkSpeed=fast\n"
+        "SwitchName=leaf3 Nodes=n[09-12]\n"
+        "SwitchName=leaf4 Nodes=n[12-13]\n"
+        "SwitchName=spine Switches=leaf[1-4]\n"
+        "SwitchName=other Switches=leaf3\n"
+    )
+    with pytest.raises(TopologyError) as caught:
+        read_text(text, "t.conf")
+    assert [re.match(r"t.conf:(\d)", one)[1] for one in caught.value.faults] == ["1", "2", "4", "6"]  # type: ignore[index]
+    assert "\n" not in str(caught.value) and str(caught.value).startswith("t.conf:1: ")
+    assert "beside 3 more" in str(caught.value)
+
+
+def test_many_faults_are_told_up_to_a_bound() -> None:
+    with pytest.raises(TopologyError) as caught:
+        read_text("".join(f"SwitchName=s{k} Nodez=n{k}\n" for k in range(1000)), "t.conf")
+    assert len(caught.value.faults) == 21 and caught.value.faults[-1] == "t.conf: 980 more"

@@ -2,10 +2,12 @@
 
     collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks          the first row that matches wins
 
-NCCL's plugin (plugins/tuner/example/plugin.c) sets one channel for every call that no row matches, and for channels of
--1, where RCCL's (csv_tuner.cc) leaves them to the library. So a file for NCCL names its channels and covers every
-collective at every size, on communicators of any size: the choices for the largest of them stand for the others too. It
-has no heading, which would be read as a rule: an unknown word is taken for all-reduce, ring or simple without a sign.
+NCCL's plugin (plugins/tuner/example, plugin.c and plugin.cc: pluginGetCollInfo begins with *nChannels = 1) sets one
+channel for every call that no row matches, and for channels of -1, which its README calls the default; NCCL keeps its
+own number for 0 alone (src/enqueue.cc). RCCL's (csv_tuner.cc) begins with 0, and leaves both to the library. So a file
+for NCCL names its channels and covers every collective at every size, on communicators of any size: the choices for the
+largest of them stand for the others too. It has no heading, which would be read as a rule: an unknown word is taken for
+all-reduce, ring or simple without a sign.
 """
 
 from __future__ import annotations
@@ -135,14 +137,19 @@ def _row(it: Choice) -> Row:
 
 def _for_nccl(choices: Sequence[Choice], rows: Sequence[Row]) -> list[Row]:
     """Return the rows, with those of the largest communicator once more for all others."""
-    why = "what NCCL's example plugin is not told runs on one channel"
     if any(row.channels == ANY for row in rows):
-        raise NotExported(f"no tuner file: a choice does not say its channels, and {why}")
+        raise NotExported(
+            "no tuner file: results tell of no fixed number of channels, and of -1 NCCL's example plugin makes one "
+            "(*nChannels = 1 in its pluginGetCollInfo); nccl.env can say an algorithm that holds for all sizes"
+        )
     largest = max((one.nodes, one.ranks) for one in choices)
     wide = [row for one, row in zip(choices, rows, strict=True) if (one.nodes, one.ranks) == largest]
     for collective in COLLECTIVES:
         if (gap := _gap([row for row in wide if row.collective == collective])) is not None:
-            raise NotExported(f"no tuner file: the plan chooses nothing for {collective} of {gap} bytes, and {why}")
+            raise NotExported(
+                f"no tuner file: the plan chooses nothing for {collective} of {gap} bytes, and what no rule matches "
+                "NCCL's example plugin runs on one channel (*nChannels = 1 in its pluginGetCollInfo)"
+            )
     others = [Row(**{**vars(row), "nodes": ANY, "ranks": ANY}) for row in wide]
     return [*(row for row in rows if row not in wide), *others] if len(wide) == len(rows) else [*rows, *others]
 

@@ -14,12 +14,18 @@ YAML_SINCE = (25, 5)
 
 
 def files(plan: Plan, settings: Settings) -> dict[str, str]:
-    """Return the files that this version reads; both where it is not known. Slurm takes the YAML where it has both."""
+    """Return the files that this version reads; both where it is not known. Slurm takes the YAML where it has both.
+
+    Raises NotExported where Slurm cannot be told of the cluster.
+    """
     if settings.cluster is None:
         raise NotExported("no topology.conf: it is made of a cluster, and none was given")
     if settings.plugin == "block" and settings.slurm is not None and settings.slurm < BLOCKS:
         raise UsageError("topology/block came with Slurm 23.11: export for a tree, or for a later version")
-    made = {CONF: slurm_conf.write(settings.cluster, settings.plugin)}
-    if settings.slurm is None or settings.slurm >= YAML_SINCE:
-        made[YAML] = slurm_yaml.write(settings.cluster, kind=settings.plugin)
+    try:
+        made = {CONF: slurm_conf.write(settings.cluster, settings.plugin)}
+        if settings.slurm is None or settings.slurm >= YAML_SINCE:
+            made[YAML] = slurm_yaml.write(settings.cluster, kind=settings.plugin)
+    except UsageError as error:
+        raise NotExported(f"no topology.conf: {error}") from None
     return made

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from commbench.results.findings import DOUBT, Finding, finding
 from commbench.topology.cluster import Block
-from commbench.topology.reading import TopologyError
+from commbench.topology.reading import Faults, TopologyError
 from commbench.topology.validate import NodesLine, check_tree, hosts_at
 
 _COMMENT = re.compile(r"(?<!\\)#.*")
@@ -24,8 +24,8 @@ class Line:
     fields: dict[str, str]
 
 
-def lines(text: str, source: str, known: Collection[str]) -> Iterator[Line]:
-    """Yield the lines that say something; raise TopologyError for a key that is not in `known` (all lower case)."""
+def lines(text: str, source: str, known: Collection[str], faults: Faults) -> Iterator[Line]:
+    """Yield the lines that say something; a fault are those with a key that is not in `known` (all lower case)."""
     begin, held = 0, ""
     for number, raw in enumerate(text.split("\n"), start=1):
         line = (_COMMENT.sub("", raw) if "#" in raw else raw).rstrip()
@@ -36,10 +36,14 @@ def lines(text: str, source: str, known: Collection[str]) -> Iterator[Line]:
             held += line[:-1] + " "
             continue
         if (held + line).strip():
-            yield Line(begin, _fields(held + line, source, begin, known))
+            fields = None
+            with faults.gathered():
+                fields = _fields(held + line, source, begin, known)
+            if fields is not None:
+                yield Line(begin, fields)
         begin, held = 0, ""
     if held.strip():
-        raise TopologyError(source, begin, "the last line ends in \\, and nothing goes on with it")
+        faults.add(begin, "the last line ends in \\, and nothing goes on with it")
 
 
 def whole(line: Line, key: str, source: str) -> int | None:

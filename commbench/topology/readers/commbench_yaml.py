@@ -13,12 +13,13 @@ from commbench.errors import unknown_name
 from commbench.results.findings import DOUBT, Finding, finding
 from commbench.topology.cluster import Block, Cable, Cluster, Switch
 from commbench.topology.fields import Fields
-from commbench.topology.figures import both_ways
+from commbench.topology.figures import LONG_US, both_ways, in_bytes
 from commbench.topology.node import (
     COMPUTE,
     DECLARED,
     HUBS,
     LINKS,
+    MEASURED,
     NVLINK,
     NVSWITCH,
     PCIE,
@@ -120,13 +121,23 @@ class _Reader(Fields):
         cables = self.whole(entries.get("cables"), f"{what}: cables", 1, _MOST, 1)
         gbps = self.gbps(entries.get("gbps"), f"{what}: gbps", cables)
         us = self.us(entries.get("us"), f"{what}: us")
-        return Figures(gbps, us, cables, self.choice(entries.get("source"), "source", SOURCES, self.origin))
+        source = self.choice(entries.get("source"), "source", SOURCES, self.origin)
+        self.check_latency(entries.get("us"), what, us, source)
+        return Figures(gbps, us, cables, source)
+
+    def check_latency(self, it: Yaml | None, what: str, us: float | None, source: str) -> None:
+        if it is not None and us is not None and us >= LONG_US and source != MEASURED:
+            self.doubt("long latency", it.line, f"{what} takes {us:g} us", f"if ns are meant it is {us / 1000:g}")
 
     def check_figure(self, it: Yaml | None, kind: str, arch: str, found: Figures) -> None:
-        if it is not None and found.gbps and (known := both_ways(kind, arch, found.gbps, found.cables)):
-            entries = it.entries or {}
-            line = entries["gbps"].line if "gbps" in entries else it.line
+        if it is None or not found.gbps:
+            return
+        entries = it.entries or {}
+        line = entries["gbps"].line if "gbps" in entries else it.line
+        if known := both_ways(kind, arch, found.gbps, found.cables):
             self.doubt("both directions", line, known, "a link has what it carries in one direction")
+        elif found.source != MEASURED and (odd := in_bytes(kind, found.gbps, found.cables)):
+            self.doubt("low rate", line, odd, "a link is stated in Gb/s, in one direction")
 
     # ---- the fabric
 
@@ -150,11 +161,26 @@ class _Reader(Fields):
         tree = check_tree(self.source, lines, groups, implied=True, hollow=True)
         self.doubts += tree.findings
         made = [replace(said.get(name, Switch("")), name=name, parent=above) for name, above in tree.parents.items()]
+        self.check_uplinks(made, lines, groups)
         for switch in made:
             if switch.parent is None and switch.gbps is not None:
                 line = next((one.line for one in lines if one.name == switch.name), 1)
                 self.doubt("no parent", line, f"{switch.name} has an uplink and no parent", "name the switch above it")
         return tuple(made), tuple(blocks)
+
+    def check_uplinks(self, made: list[Switch], lines: list[SwitchLine], groups: list[NodesLine]) -> None:
+        """Doubt uplinks of which nobody said what they carry, where others say so, or their latency is said."""
+        bare = [one.name for one in made if one.parent is not None and one.gbps is None]
+        said = any(one.gbps is not None for one in made) or any(one.us is not None for one in made)
+        if not bare or not said:
+            return
+        where = {name: group.line for group in groups for name in group.on} | {one.name: one.line for one in lines}
+        shown = ", ".join(bare[:4]) + (f" and {len(bare) - 4} more" if len(bare) > 4 else "")
+        at = [where[name] for name in bare if name in where]
+        value = f"nobody said how fast the uplinks of {len(bare)} switches are: {shown}"
+        self.doubts.append(
+            finding("uplink without bandwidth", DOUBT, self.source, at, value, "say uplink: {gbps: ...}")
+        )
 
     def switch(self, it: Yaml, name: str) -> tuple[tuple[str, ...], Switch]:
         if it.text == "" and not it.quoted:  # named, and no more
@@ -322,16 +348,19 @@ class _Reader(Fields):
 
     def nic(self, it: Yaml) -> Nic:
         entries = self.mapping(it, "a NIC", NIC)
+        us = self.us(entries.get("us"), "a NIC: us")
+        source = self.choice(entries.get("source"), "source", SOURCES, self.origin)
+        self.check_latency(entries.get("us"), "a NIC", us, source)
         return Nic(
             self.needed(entries, "id", it, "a NIC"),
             self.gbps(entries.get("gbps"), "a NIC: gbps"),
-            self.us(entries.get("us"), "a NIC: us"),
+            us,
             self.whole(entries.get("rail"), "a NIC: rail", 0, MOST - 1, 0),
             self.word(entries.get("busid"), "busid"),
             self.numa(entries),
             self.word(entries.get("guid"), "guid"),
             self.choice(entries.get("role"), "role", ROLES, COMPUTE),
-            self.choice(entries.get("source"), "source", SOURCES, self.origin),
+            source,
         )
 
     def hub(self, it: Yaml) -> Hub:
@@ -359,5 +388,6 @@ class _Reader(Fields):
         gbps = self.gbps(entries.get("gbps"), "a link: gbps", count)
         us = self.us(entries.get("us"), "a link: us")
         source = self.choice(entries.get("source"), "source", SOURCES, self.origin)
-        self.check_figure(it, kind, arch, Figures(gbps, us, count))
+        self.check_latency(entries.get("us"), "a link", us, source)
+        self.check_figure(it, kind, arch, Figures(gbps, us, count, source))
         return Link(a, b, kind, gbps, us, count, source)

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from commbench.results.findings import DOUBT, Finding, finding
 from commbench.topology.cluster import Block, Cluster, Switch
 from commbench.topology.readers import _slurm
-from commbench.topology.reading import Reading, TopologyError
+from commbench.topology.reading import Faults, Reading, TopologyError
 from commbench.topology.validate import NodesLine, SwitchLine, check_tree, hosts_at
 
 TITLE = "Slurm topology.conf"
@@ -36,19 +36,23 @@ def recognise(text: str) -> float:
 
 
 def read(text: str, source: str, nodes: Collection[str] | None = None) -> Reading:
-    """Return the tree or the blocks; `nodes` are those that slurm.conf has, where they are known."""
-    lines = list(_slurm.lines(text, source, _KEYS))
+    """Return the tree or the blocks; `nodes` are those that slurm.conf has, where they are known.
+
+    Raises TopologyError with all that is wrong: of lines that cannot be read, and of the tree that the others declare.
+    """
+    faults = Faults(source)
+    lines = list(_slurm.lines(text, source, _KEYS, faults))
     block = next((line for line in lines if line.fields.keys() & {"blockname", "blocksizes"}), None)
     tree = next((line for line in lines if line.fields.keys() & {"switchname", "switches", "linkspeed"}), None)
     if block and tree:
         later = max(block, tree, key=lambda line: line.number)
         other = min(block, tree, key=lambda line: line.number).number
-        raise TopologyError(
-            source, later.number, f"a file has switches or blocks, not both (line {other} has the other)"
-        )
+        faults.add(later.number, f"a file has switches or blocks, not both (line {other} has the other)")
+        faults.check()
     if block:
+        faults.check()
         return _blocks(lines, source, nodes)
-    return _tree(lines, source, nodes)
+    return _tree(lines, faults, nodes)
 
 
 def node_names(text: str, source: str) -> tuple[str, ...]:
@@ -60,30 +64,38 @@ def node_names(text: str, source: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tree(lines: list[_slurm.Line], source: str, nodes: Collection[str] | None) -> Reading:
+def _tree(lines: list[_slurm.Line], faults: Faults, nodes: Collection[str] | None) -> Reading:
+    source = faults.source
     switches: list[SwitchLine] = []
     groups: list[NodesLine] = []
     speeds: dict[str, int] = {}
     for line in lines:
-        name = line.fields.get("switchname")
-        if name is None:
-            raise TopologyError(source, line.number, "a line begins with SwitchName, and this one has none")
-        speed = _slurm.whole(line, "linkspeed", source)
-        if speed is not None:
-            speeds[name] = speed
-        below, on = line.fields.get("switches"), line.fields.get("nodes")
-        if below is None and on is None:
-            raise TopologyError(source, line.number, f"switch {name} has neither Switches nor Nodes; take it out")
-        switches.append(SwitchLine(name, line.number, hosts_at(below, source, line.number) if below else ()))
-        if on is not None:
-            groups.append(NodesLine(hosts_at(on, source, line.number), line.number, (name,)))
-    tree = check_tree(source, switches, groups, existing=nodes)
+        with faults.gathered():
+            switch, group, speed = _switch(line, source)
+            switches.append(switch)
+            groups += [group] if group else []
+            if speed is not None:
+                speeds[switch.name] = speed
+    tree = check_tree(source, switches, groups, existing=nodes, faults=faults)
     made = tuple(
         Switch(name, parent, annotations={"LinkSpeed": speeds[name]} if name in speeds else {})
         for name, parent in tree.parents.items()
     )
     cluster = Cluster(switches=made, blocks=tuple(Block(group.nodes, group.on) for group in groups))
     return Reading((cluster,), (*tree.findings, *long_names(source, switches)))
+
+
+def _switch(line: _slurm.Line, source: str) -> tuple[SwitchLine, NodesLine | None, int | None]:
+    """Return the switch of a line, its nodes and its LinkSpeed, where it has them."""
+    name = line.fields.get("switchname")
+    if name is None:
+        raise TopologyError(source, line.number, "a line begins with SwitchName, and this one has none")
+    speed = _slurm.whole(line, "linkspeed", source)
+    below, on = line.fields.get("switches"), line.fields.get("nodes")
+    if below is None and on is None:
+        raise TopologyError(source, line.number, f"switch {name} has neither Switches nor Nodes; take it out")
+    switch = SwitchLine(name, line.number, hosts_at(below, source, line.number) if below else ())
+    return switch, NodesLine(hosts_at(on, source, line.number), line.number, (name,)) if on is not None else None, speed
 
 
 def long_names(source: str, switches: list[SwitchLine]) -> list[Finding]:

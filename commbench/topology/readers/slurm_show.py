@@ -14,7 +14,7 @@ import re
 
 from commbench.topology.cluster import Block, Cluster, Switch
 from commbench.topology.readers import _slurm
-from commbench.topology.reading import Reading, TopologyError
+from commbench.topology.reading import Faults, Reading, TopologyError
 from commbench.topology.validate import NodesLine, SwitchLine, check_tree, hosts_at
 
 TITLE = "scontrol show topology"
@@ -41,7 +41,10 @@ def read(text: str, source: str) -> Reading:
     groups: list[NodesLine] = []
     blocks: list[_slurm.BlockLine] = []
     sizes: set[int] = set()
-    for line in _slurm.lines(text, source, _KEYS):
+    faults = Faults(source)
+    lines = list(_slurm.lines(text, source, _KEYS, faults))
+    faults.check()
+    for line in lines:
         nodes, below = (line.fields.get(key, "") for key in ("nodes", "switches"))
         nodes = "" if nodes in _NOTHING else nodes
         if name := line.fields.get("switchname"):

@@ -78,11 +78,23 @@ def tree_of(cluster: Cluster) -> list[Row]:
 
 
 def blocks_of(cluster: Cluster) -> dict[str, tuple[str, ...]]:
-    """Return nodes by the name of their block: that of Slurm's, else the accelerators' domain, else a number."""
+    """Return nodes by the name of their block: that of Slurm's, else the NVLink domain that they share.
+
+    UsageError where nodes are in neither: a block promises its nodes what a leaf of a network does not give.
+    """
     found: dict[str, list[str]] = {}
-    for place, block in enumerate(cluster.blocks, start=1):
+    for block in cluster.blocks:
         if block.nodes:
-            found.setdefault(block.name or block.domain or f"block{place}", []).extend(block.nodes)
+            found.setdefault(block.name or block.domain, []).extend(block.nodes)
+    named = {block.name for block in cluster.blocks}
+    alone = next(
+        (nodes[0] for name, nodes in found.items() if not name or (name not in named and len(nodes) < 2)), None
+    )
+    if alone is not None:
+        raise UsageError(
+            "a block of topology/block is an NVLink domain of several nodes (`domain` of a block, as of a GB200 rack), "
+            f"and {alone} shares none: write it as {TREE}"
+        )
     return {checked(name): _nodes(nodes) for name, nodes in found.items()}
 
 

@@ -240,3 +240,42 @@ def test_a_file_made_to_harm_is_refused_before_it_does(text: str) -> None:
     with pytest.raises(TopologyError) as caught:
         read(text, "f")
     assert len(str(caught.value)) < 500
+
+
+FABRIC = """version: 1
+switches:
+  spine: {switches: "leaf[1-3]"}
+  leaf1: {uplink: {gbps: 800, us: 0.5}}
+  leaf2: {uplink: {us: 0.5}}
+classes:
+  node: {devices: 2, vendor: nvidia, pcie: {gbps: 512, us: 0.5}, nics: 1, nic: {gbps: 400, us: 0.7}}
+blocks:
+- {switch: leaf1, nodes: "n[1-2]", class: node}
+- {switch: leaf2, nodes: "n[3-4]", class: node}
+"""
+
+
+def test_slips_of_a_fabric_are_doubted_by_name_and_line() -> None:
+    found = {one.rule: one for one in read(FABRIC, "x").findings}
+    assert set(found) == {"uplink without bandwidth", "empty leaf"}
+    bare, empty = found["uplink without bandwidth"], found["empty leaf"]
+    assert "of 2 switches are: leaf2, leaf3" in bare.value and 5 in bare.lines
+    assert empty.value.endswith("have no nodes: leaf3") and empty.lines == (3,)
+    mended = FABRIC.replace("leaf[1-3]", "leaf[1-2]").replace("{us: 0.5}}\nclasses", "{gbps: 800, us: 0.5}}\nclasses")
+    assert read(mended, "x").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rule", "remedy"),
+    [
+        ("pcie: {gbps: 512", "pcie: {gbps: 32", "low rate", "if GB/s are meant it is 256"),
+        ("gbps: 400, us: 0.7", "gbps: 400, us: 500", "long latency", "if ns are meant it is 0.5"),
+        ("gbps: 512, us: 0.5", "gbps: 512, us: 500", "long latency", "if ns are meant it is 0.5"),
+    ],
+)
+def test_figures_in_another_unit_are_doubted_unless_measured(before: str, after: str, rule: str, remedy: str) -> None:
+    text = FABRIC.replace(before, after)
+    (found,) = (one for one in read(text, "x").findings if one.rule == rule)
+    assert found.lines == (7,) and remedy in str(found)
+    measured = text.replace("version: 1", "version: 1\nsource: measured")
+    assert all(one.rule != rule for one in read(measured, "x").findings)
