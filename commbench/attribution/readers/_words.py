@@ -25,10 +25,10 @@ _OPERATIONS = {
 }
 _SEPARATORS = re.compile(r"[\W_]+")
 
-# Words of kernels that communicate. What only says "broadcast", "gather" or "reduce" computes.
+# The words of a kernel's name that say that it communicates. "broadcast", "gather" or "reduce" alone computes.
 COMMUNICATION = re.compile(
-    r"nccl|rccl|mscclpp|msccl_|nvshmem|rocshmem|deep_ep|multimem|quick_?reduce|cross_device_reduce"
-    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|symm_?mem",
+    r"[\w:]*(?:nccl|rccl|msccl|nvshmem|rocshmem|deep_ep|multimem|quick_?reduce|cross_device_reduce|symm_?mem"
+    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)[\w:]*",
     re.IGNORECASE,
 )
 
