@@ -196,6 +196,7 @@ def test_processes_are_traces_whose_ranks_a_name_does_not_tell() -> None:
     traces = read(*both)
     assert [trace.rank for trace in traces] == [None, None]
     assert [spans(trace)[0][1] for trace in traces] == [20, 21]
+    assert all("several processes" in trace.notes[0] for trace in traces)
 
 
 def test_names_that_are_not_there_are_not_invented() -> None:

@@ -52,9 +52,7 @@ def read(stream: BinaryIO, source: str) -> Sequence[Trace]:
     version = dump.get("version")
     version = version[:20] if isinstance(version, str) else "not told"
     if version.partition(".")[0] != "2":
-        raise UsageError(
-            f"{source} is a Flight Recorder dump of version {version!r}; known: 2.x (PyTorch 2.4 and later)"
-        )
+        raise UsageError(f"{source} is a Flight Recorder dump of version {version!r}; known: 2.x")
     return [_trace(dump, source)]
 
 
@@ -145,12 +143,12 @@ def _call(
     if peers is not None:
         local = int(peers[2])
         peer = group[local] if group else local if description == "default_pg" else None
-    types = entry["input_dtypes"] or entry["output_dtypes"]
+    types = entry.get("input_dtypes") or entry.get("output_dtypes")
     duration = entry.get("duration_ms")
     call = Call(
         operation=_words.operation(name.partition(" ")[0]),
         group=group,
-        group_name=group_name,
+        group_name=group_name if description in ("", "undefined") else f"{group_name} ({description})",
         group_size=len(group) if group else None,
         sequence=None if between else sequence,  # a pair's numbers differ: each side counts all that it sends
         elements_in=_elements(entry["input_sizes"]),

@@ -2,7 +2,8 @@
 
 Versions 4.0 to 4.3, of plugins/profiler/inspector/inspector_json.cc: since 4.3 a line is a call alone, and the line of
 `dump_stats` before it says whose. `coll_exec_time_us` has the waiting in it. Only the kernel events of
-NCCL_INSPECTOR_DUMP_VERBOSE=1 tell a start: `dump_timestamp_us` is when the line was written. Sizes are bytes.
+NCCL_INSPECTOR_DUMP_VERBOSE=1 tell a start: `dump_timestamp_us` is when the line was written. `coll_sn` counts each
+operation of a communicator by itself (seqNumber, src/include/comm.h). Sizes are bytes.
 """
 
 from __future__ import annotations
