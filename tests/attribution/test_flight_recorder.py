@@ -206,6 +206,8 @@ def test_a_dump_without_calls_says_so() -> None:
         entry(input_sizes=[[-4]]),
         entry(input_sizes=[[1] * 65]),
         entry(duration_ms=float("nan")),
+        entry(name="nccl:send 2->9"),
+        entry(input_dtypes={"Float": 1}),
     ],
 )
 def test_entries_that_nobody_wrote_are_left_out_and_counted(broken: Any) -> None:

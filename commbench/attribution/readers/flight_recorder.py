@@ -30,8 +30,8 @@ NAME = "PyTorch Flight Recorder dump"
 _LARGEST = 1 << 26  # bytes: a hundred thousand entries
 _MOST_OPCODES = 10_000_000  # of a pickle, each of which may make an object of 64 bytes
 _MOST_TENSORS, _MOST_DIMENSIONS = 65536, 64  # of one call: a pickle may name one list a million times
-_POINT_TO_POINT = re.compile(r"(?:send|recv) (\d+)(?:->|<-)(\d+)$")  # nccl:send 0->1, nccl:recv 0<-1: this rank first
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+_POINT_TO_POINT = re.compile(r"(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$")  # nccl:send 0->1, nccl:recv 0<-1: this rank first
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 
 def recognise(head: bytes) -> bool:
@@ -275,7 +275,7 @@ def _unpickled(data: bytes, source: str) -> Any:
                 )
             if number > _MOST_OPCODES:
                 raise UsageError(f"{source} has more than {_MOST_OPCODES:,} opcodes, which no Flight Recorder dump has")
-    except (*_BROKEN, IndexError) as error:
+    except _BROKEN as error:
         raise UsageError(f"{source} is no whole pickle: {str(error)[:80]!r}; copy the file again") from None
     raise UsageError(f"{source} is no whole pickle: it has no end; copy the file again")
 

@@ -22,7 +22,7 @@ from commbench.results import reading
 NAME = "NCCL Inspector"
 
 _LONGEST_LINE = 1 << 20  # bytes: events of a hundred channels have a tenth of it
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _KEYS = (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"')
 
 

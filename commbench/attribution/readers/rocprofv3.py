@@ -40,7 +40,7 @@ NAME = "rocprofv3 JSON"
 
 _LARGEST = 1 << 30  # bytes: it is read at once, and takes some ten times that in memory
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})$")
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError)
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError)
 
 
 def recognise(head: bytes) -> bool:
