@@ -15,8 +15,8 @@ _BLOCK = 1 << 22  # bytes read at once
 _LONGEST = 1 << 24  # characters: an event that is not whole after so many is broken
 _BLANK = re.compile(r"[\s,]*")
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects within one
-_BROKEN = (ValueError, StopIteration, RecursionError)  # what the decoder raises
-_decode = json.JSONDecoder(strict=False).scan_once  # not strict: names hold tabs and line ends
+_BROKEN = (ValueError, RecursionError)  # what the decoder raises
+_decode = json.JSONDecoder(strict=False).raw_decode  # not strict: names hold tabs and line ends
 
 
 class Events:
@@ -129,11 +129,12 @@ class Events:
         self._skipped()
         if cut <= self._at:
             return None
+        text = f"[{self._text[self._at : cut]}]"
         try:
-            block: list[Any] = _decode(f"[{self._text[self._at : cut]}]", 0)[0]
+            block, end = _decode(text, 0)
         except _BROKEN:
             return None
-        return block
+        return block if end == len(text) else None
 
     def _one_by_one(self) -> list[Any]:
         """Return the events of this text, each decoded by itself, until the list ends or one is not whole."""
