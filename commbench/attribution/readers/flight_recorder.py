@@ -30,7 +30,9 @@ NAME = "PyTorch Flight Recorder dump"
 _LARGEST = 1 << 26  # bytes: a hundred thousand entries
 _MOST_OPCODES = 10_000_000  # of a pickle, each of which may make an object of 64 bytes
 _MOST_TENSORS, _MOST_DIMENSIONS = 65536, 64  # of one call: a pickle may name one list a million times
-_POINT_TO_POINT = re.compile(r"(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$")  # nccl:send 0->1, nccl:recv 0<-1: this rank first
+_POINT_TO_POINT = re.compile(
+    r"(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$"
+)  # nccl:send 0->1, nccl:recv 0<-1: this rank first
 _BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 
@@ -104,7 +106,7 @@ def _rank(
             senders.add(call.group[int(found[1])])
     if len(senders) == 1:
         return senders.pop(), []
-    named = _values.rank_in_name(source)
+    named = _values.rank_in_name(source, last=True)
     if named is None:
         return None, ["nothing tells its rank: give the file a name that ends in it, such as rank3.json"]
     if candidates and named not in candidates:
