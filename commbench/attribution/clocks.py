@@ -38,7 +38,7 @@ UNKNOWN_ERROR = 1 << 62  # ns: nothing tells how far a clock is off
 _MOST_DRIFT = 1e-4  # seconds a second: quartz is within 100 ppm, and what is more is no drift
 _FEWEST_ENDS = 8  # collectives from which a drift is told
 _MOST_PAIRS = 50_000  # of ends, of which slopes are taken
-_SCATTER = 2 * 1.4826  # times the median absolute deviation: what 95 of 100 keep to where it is normal
+_SCATTER = 3 * 1.4826  # times the median absolute deviation: three standard deviations where it is normal
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,12 @@ def _measured(
 def _line(readings: Sequence[Reading], span: tuple[int, int] | None) -> Alignment:
     """Return the line through the best reading of the first half of the time and the best one of the second half.
 
-    Between the two it is off by no more than they are; beyond, what the drift may be off comes on top, and so does by
-    how much other readings lie farther from it than they may. Of a single reading the drift is anything that quartz
-    does.
+    Between the two it is off by no more than they are; beyond, what the drift may be off comes on top. Another reading
+    that both errors do not explain tells of a drift that is not even: the line is off by as much as it is. Of a single
+    reading the drift is anything that quartz does.
     """
     ordered = sorted(readings, key=lambda one: one.local)
-    middle = (ordered[0].local + ordered[-1].local) / 2
+    middle = (ordered[0].local + ordered[-1].local) // 2
     one = min((r for r in ordered if r.local <= middle), key=lambda r: r.error)
     other = min((r for r in ordered if r.local > middle), key=lambda r: r.error, default=one)
     first, last = span or (one.local, other.local)
@@ -165,9 +165,11 @@ def _line(readings: Sequence[Reading], span: tuple[int, int] | None) -> Alignmen
     apart = other.local - one.local
     drift = ((other.common - other.local) - (one.common - one.local)) / apart
     line = Alignment(MEASURED, one.common - one.local, drift, one.local)
+    worst = max(one.error, other.error)
     beyond = max(0, one.local - first, last - other.local) * (one.error + other.error) / apart
-    bent = max(0, *(abs(line.common(r.local) - r.common) - r.error for r in ordered))
-    return Alignment(MEASURED, line.offset, drift, one.local, max(one.error, other.error) + round(beyond) + bent)
+    gaps = [(abs(line.common(r.local) - r.common), r.error) for r in ordered]
+    bent = max((gap + error for gap, error in gaps if gap > error + worst), default=0)
+    return Alignment(MEASURED, line.offset, drift, one.local, max(worst + round(beyond), bent))
 
 
 def _chain(
@@ -213,9 +215,9 @@ def _by_ends(pairs: Times) -> Alignment:
     """Return the alignment by which local ends fit common ones (the first two columns), robustly.
 
     Drift: the median slope of pairs of ends (Theil 1950, Sen 1968); offset: the median of what is left. The error is
-    twice the standard deviation that the median absolute deviation of the residuals stands for (of few ends: twice
-    the largest deviation), and that of those it was set against: it is the scatter of the ends, and says nothing of
-    ranks that always end late.
+    three times the standard deviation that the median absolute deviation of the residuals stands for (of few ends:
+    twice the largest deviation), and that of those it was set against: it is the scatter of the ends, and says nothing
+    of ranks that always end late.
     """
     since = int(pairs[0, 0])
     offset = int(pairs[0, 1]) - since

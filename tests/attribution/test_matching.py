@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commbench.attribution.matching import Matches, Meeting, match
@@ -183,6 +183,7 @@ def test_on_one_host_lists_of_which_no_shift_is_possible_are_refused() -> None:
     ]
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(0, 6))
 def test_whatever_is_cut_off_at_the_ends_numbers_bring_the_same_calls_together(seed: int, ranks: int, cut: int) -> None:
     draw = random.Random(seed)
@@ -347,7 +348,8 @@ def test_members_of_groups_count_as_ranks_where_the_job_does_not_tell_its_own() 
     ],
 )
 def test_traces_that_do_not_belong_together_are_refused_by_name(others: dict[str, Any], said: str) -> None:
-    other = trace(**{"rank": 1, "source": "other.json"} | others)
+    fields: dict[str, Any] = {"rank": 1, "source": "other.json"} | others
+    other = trace(**fields)
     with pytest.raises(UsageError, match=said):
         match([trace(0, job="a"), other], partial=True)
 
