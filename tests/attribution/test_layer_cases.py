@@ -112,13 +112,14 @@ def test_communication_that_is_not_named_after_nccl() -> None:
 
 @pytest.mark.parametrize(("rank", "idle", "overlap"), [(0, 53.6, 11.8), (1, 54.7, 20.1)])
 def test_hta_on_two_of_128_ranks(rank: int, idle: float, overlap: float) -> None:
+    """HTA 0.5.0, to one digit; the file has whole microseconds, which HTA's rounding leaves alone."""
     trace = case(f"hta_sampled_rank{rank}.json.gz")
     parts = work(trace, before=trace.steps[-1].start)
     every = union(*np.concatenate(list(parts.values())).T)
     (one,) = of(trace, Window(None, int(every[0, 0]), int(every[-1, 1])))
-    assert percent(one.total("host"), one) == pytest.approx(idle, abs=1)
+    assert percent(one.total("host"), one) == pytest.approx(idle, abs=0.06)
     hidden = intersection(union(*parts["calls"].T), union(*parts["kernels"].T))
-    assert 100 * total(hidden) / np.diff(parts["calls"]).sum() == pytest.approx(overlap, abs=1)
+    assert 100 * total(hidden) / np.diff(parts["calls"]).sum() == pytest.approx(overlap, abs=0.06)
 
 
 def test_a_trace_without_device_work_is_not_idle_but_refused() -> None:
