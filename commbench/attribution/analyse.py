@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from commbench.attribution.classes import Ceilings
+from commbench.attribution.ceilings import Ceilings
 from commbench.attribution.clocks import Alignment
 from commbench.attribution.collectives import Split
 from commbench.attribution.excess import Excess
