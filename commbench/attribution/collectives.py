@@ -167,7 +167,7 @@ def _doubts(meeting: Meeting, alignments: Sequence[Alignment]) -> list[str]:
     if meeting.missing:
         found.append(f"ranks without a trace ({format_ranges(sorted(meeting.missing))}): waits are at least these")
     if meeting.supposed:
-        found.append("nothing tells the group: taken to be all ranks")
+        found.append(f"nothing tells the group: taken to be ranks {format_ranges(sorted(meeting.group))}")
     if len({one.clock for one in alignments}) < 2:
         return found
     if any(one.error >= UNKNOWN_ERROR for one in alignments):

@@ -243,7 +243,7 @@ def test_ranks_without_a_trace_and_a_supposed_group_are_said() -> None:
     (alone,) = splits([trace(0, columns[0])], partial=True)
     assert alone.skew_only and alone.low_confidence.startswith("no other rank's trace") and alone.culprit is None
     supposed = of([(0, 60)] * 3, group=None, group_name="")
-    assert supposed.low_confidence == "nothing tells the group: taken to be all ranks"
+    assert supposed.low_confidence == "nothing tells the group: taken to be ranks 0-2"
 
 
 def test_a_group_of_one_waits_for_nobody() -> None:
