@@ -98,17 +98,6 @@ def match(traces: Sequence[Trace], partial: bool = False) -> Matches:
     return Matches(tuple(sorted(matcher.meetings, key=matcher.time)), tuple(matcher.refusals))
 
 
-def awaits(meeting: Meeting, rank: int, other: int) -> bool:
-    """Return whether a rank cannot end its part before the other one began: none gets what was not sent."""
-    if meeting.operation in SYNCHRONISING:
-        return True
-    if meeting.operation == MESSAGE:
-        return rank == meeting.group[1]
-    if meeting.operation in ("broadcast", "scatter"):
-        return other == meeting.root
-    return meeting.operation in ("reduce", "gather") and rank == meeting.root
-
-
 @dataclass(frozen=True)
 class _Pool:
     """Calls among which those of the ranks are to be matched."""
