@@ -104,7 +104,8 @@ def lines(content: Mapping[str, Any], why: str, folder: Path | None) -> list[str
     buckets = f", buckets of {approximate_size(content['bucket_bytes'])}" if content["bucket_bytes"] else ""
     shape = f"{content['accumulate']} x {content['batch']} x {content['sequence']}"
     told = [
-        f"# {how}{buckets}; {_plural(ranks, 'rank')} on {_plural(content['nodes'], 'node')}; {content['backend']}: {why}",
+        f"# {how}{buckets}; {_plural(ranks, 'rank')} on {_plural(content['nodes'], 'node')}",
+        f"# {content['backend']}: {why}",
         f"# preset {content['preset']}: {content['parameters']:,} parameters, AdamW; products in {content['dtype']} on "
         f"{content['device']}, {_plural(content['threads'], 'thread')} a rank",
         f"# a step of a rank that computes: {shape} tokens (micro-batches, sequences, tokens of each)",
