@@ -74,9 +74,9 @@ def exchange(gradients: Any, weights: Any) -> Exchange:
 
 
 def serve(weights: Any, gradients: Any, update: Callable[[], None], workers: int, together: int) -> None:
-    """Serve as many pushes as there are `workers`: `update` carries the mean of each `together` of them out.
+    """Serve as many pushes as there are `workers`, and after each `together` of them call `update`.
 
-    `weights` and `gradients` are flat float32 tensors on the host: `update` reads these and changes those.
+    It finds their mean in `gradients` and is to change `weights`: two flat float32 tensors on the host.
     """
     import torch
     from torch import distributed
