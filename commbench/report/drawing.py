@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any
 from commbench.units import format_size
 
 if TYPE_CHECKING:
+    from commbench.attribution.analyse import Attribution
     from commbench.report.content import Content
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+# How layers of a step are drawn, as in seaborn's colour-blind palette; waiting is hatched, for printers too.
+LAYER_COLOURS: dict[str, dict[str, Any]] = {
+    "compute": {"facecolor": "#0173b2"},
+    "memory": {"facecolor": "#029e73"},
+    "communication": {"facecolor": "#de8f05"},
+    "waiting": {"facecolor": "#fbe0d0", "edgecolor": "#b03a00", "hatch": "/////", "linewidth": 0.0},
+    "host": {"facecolor": "#d9d9d9"},
+}
 _LONGEST = 72  # characters of a name in a picture
 
 
@@ -33,16 +42,22 @@ class Drawing:
 
 def drawings(content: Content) -> Iterator[Drawing]:
     """Yield all pictures of a report, by the files of `figures/`: each that has `drawings` is asked."""
-    for module in _modules():
+    for module in _modules("drawings"):
         yield from module.drawings(content)
 
 
+def drawings_of_steps(found: Attribution) -> Iterator[Drawing]:
+    """Yield all pictures of an attribution, likewise: each file that has `of_steps` is asked."""
+    for module in _modules("of_steps"):
+        yield from module.of_steps(found)
+
+
 @cache
-def _modules() -> list[Any]:
+def _modules(function: str) -> list[Any]:
     from commbench.report import figures
 
     found = [import_module(f"{figures.__name__}.{name}") for _, name, _ in iter_modules(figures.__path__)]
-    return sorted((one for one in found if hasattr(one, "drawings")), key=lambda one: one.PLACE)
+    return sorted((one for one in found if hasattr(one, function)), key=lambda one: one.PLACE)
 
 
 @contextmanager

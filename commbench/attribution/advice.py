@@ -1,0 +1,120 @@
+"""What to do next: each finding with the command that goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
+from commbench.units import format_size
+
+if TYPE_CHECKING:
+    from commbench.attribution.analyse import Attribution
+    from commbench.attribution.excess import Excess
+    from commbench.attribution.lateness import Culprit
+
+# From which part of all ranks' time on something is worth a line.
+_WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
+_OFTEN = 0.5  # of the meetings at which somebody was late
+_SURELY_MORE = 1.1  # times what a collective takes alone
+_MOST = 3  # lines of one kind
+EARLIER = "earlier collective"  # a culprit's cause: it had waited itself
+_CAUSES = {
+    COMPUTE: ("computes longer than the others", "python -m commbench.kernels"),
+    MEMORY: ("moves memory for longer than the others", "python -m commbench.kernels.weight_update"),
+    COMMUNICATION: ("is longer in other transfers than the others", "mpirun -n {ranks} python -m commbench.pairs"),
+    HOST: (
+        "has longer nothing to run than the others: its input, its launches, or what else runs on its host",
+        "python -m commbench.doctor",
+    ),
+    WAITING: ("waits for longer than the others", "python -m commbench.doctor"),
+}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One finding in words, and the command of ours that goes on from it."""
+
+    text: str
+    command: str = ""
+
+
+def advise(found: Attribution) -> tuple[Advice, ...]:
+    """Return what to do next, the most important first; nothing where nothing stands out."""
+    if not found.time:
+        return ()
+    return tuple((*_late(found), *_transfers(found), *_layers(found)))
+
+
+def convicted(found: Attribution) -> list[Culprit]:
+    """Return the ranks that others surely waited for, and for long enough to matter."""
+    return [
+        one
+        for one in found.culprits
+        if one.of and one.meetings >= _OFTEN * one.of and one.waited >= _WAITED * found.time
+    ]
+
+
+def _late(found: Attribution) -> Iterator[Advice]:
+    hosts = {trace.rank: trace.host for trace in found.traces}
+    late = convicted(found)
+    for one in late[:_MOST]:
+        where = f" (on {hosts[one.rank]})" if hosts.get(one.rank) else ""
+        if one.cause == EARLIER and one.upstream:
+            first = one.upstream[-1]
+            text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
+            yield Advice(f"{text}: look at rank {first} first", "python -m commbench.doctor")
+            continue
+        why, command = _CAUSES.get(one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor"))
+        command = command.format(ranks=len(found.traces))
+        yield Advice(f"rank {one.rank}{where} {why} before it arrives: run there", command)
+    if not late and found.share(WAITING) >= _HIGH:
+        command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
+        yield Advice("ranks wait for one another, and none of them stands out: see whether that is so without work", command)
+
+
+def _transfers(found: Attribution) -> Iterator[Advice]:
+    for one in [one for one in found.excesses if one.congested][:_MOST]:
+        text = f"{_name(one)} takes longer than alone while ports are congested: find the links, and another placement"
+        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
+        yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
+    slower = [one for one in found.excesses if one.alone and one.transfer > _SURELY_MORE * one.alone]
+    for one in [one for one in slower if not one.congested][:_MOST]:
+        text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
+        if one.congestion:
+            yield Advice(text + "counters show no congestion: look for slow links", _pairs(one))
+        else:
+            yield Advice(text + "why is not known: counters of the ports (--rdma DIR) would tell congestion", _pairs(one))
+    large = found.share(COMMUNICATION) >= _WAITED
+    for one in [one for one in found.excesses if one.alone is None and _measurable(one) and large][:1]:
+        text = f"what {_name(one)} takes alone is not known: measure it on these nodes, and give --results"
+        size = format_size(one.size)
+        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}")
+
+
+def _pairs(one: Excess) -> str:
+    return f"mpirun -n {one.ranks} python -m commbench.pairs"
+
+
+def _measurable(one: Excess) -> bool:
+    doors = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
+    return one.size > 0 and one.operation in (*doors, "sendrecv")
+
+
+def _name(one: Excess) -> str:
+    return f"{one.operation} of {format_size(one.size)} on {one.ranks} ranks"
+
+
+def _layers(found: Attribution) -> Iterator[Advice]:
+    shares = {layer: found.share(layer) for layer in (COMPUTE, MEMORY, COMMUNICATION, WAITING, HOST)}
+    top = max(shares, key=lambda layer: shares[layer])
+    if top == MEMORY and shares[MEMORY] >= _LARGE:
+        text = "memory-bound work is the largest part: see what the memory of these devices can give"
+        yield Advice(text, "python -m commbench.kernels.weight_update")
+    if top == HOST and shares[HOST] >= _LARGE:
+        text = "nothing runs for the largest part: input, launches or a capture of the trace; look at the host"
+        yield Advice(text, "python -m commbench.doctor")
+    if shares[COMMUNICATION] >= _HIGH and shares[WAITING] < shares[COMMUNICATION] / 2 and not found.alone:
+        text = "transfers are a large part, with little waiting: another order of ranks, or algorithm, may take less"
+        yield Advice(text, "python -m commbench.recommend --topology FILE --results DIR")
