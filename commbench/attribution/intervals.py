@@ -1,4 +1,7 @@
-"""Sets of instants: rows of start and end (ns), sorted, apart from one another, none of them empty."""
+"""Sets of instants: rows of start and end (ns), sorted, apart from one another, none of them empty.
+
+An interval holds its start and not its end. Each function takes O(n log n).
+"""
 
 from __future__ import annotations
 
@@ -13,5 +16,46 @@ if TYPE_CHECKING:
 
 
 def union(starts: Times, ends: Times) -> Times:
-    """Return the instants in any of the spans, (n, 2)."""
-    raise NotImplementedError
+    """Return the instants in any of the spans, (n, 2); spans come in any order, and those without length hold none."""
+    some = starts < ends
+    order = np.argsort(starts[some], kind="stable")
+    starts, ends = starts[some][order], ends[some][order]
+    if not len(starts):
+        return np.zeros((0, 2), dtype=np.int64)
+    reach = np.maximum.accumulate(ends)  # how far all spans up to here go
+    apart = starts[1:] > reach[:-1]
+    return np.column_stack((starts[np.r_[True, apart]], reach[np.r_[apart, True]]))
+
+
+def intersection(one: Times, other: Times) -> Times:
+    """Return the instants in both sets, (n, 2)."""
+    return _where(one, other, True, True)
+
+
+def difference(one: Times, other: Times) -> Times:
+    """Return the instants in `one` that are not in `other`, (n, 2)."""
+    return _where(one, other, True, False)
+
+
+def clip(intervals: Times, start: int, end: int) -> Times:
+    """Return the instants from `start` until `end`, (n, 2)."""
+    return intersection(intervals, np.array([[start, max(start, end)]], dtype=np.int64))
+
+
+def total(intervals: Times) -> int:
+    """Return how long a set is in all, ns."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def within(intervals: Times, instants: Times) -> NDArray[np.bool_]:
+    """Return of each instant whether it is in the set."""
+    # Starts and ends alternate: after an odd number of them one is inside.
+    inside: NDArray[np.bool_] = np.searchsorted(intervals.ravel(), instants, side="right") % 2 == 1
+    return inside
+
+
+def _where(one: Times, other: Times, in_one: bool, in_other: bool) -> Times:
+    edges = np.unique(np.concatenate((one.ravel(), other.ravel())))
+    starts, ends = edges[:-1], edges[1:]
+    wanted = (within(one, starts) == in_one) & (within(other, starts) == in_other)
+    return union(starts[wanted], ends[wanted])

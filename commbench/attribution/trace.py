@@ -36,6 +36,7 @@ class Operator:
     name: str  # aten::mm
     shapes: tuple[tuple[int, ...], ...] = ()  # of its inputs; () for what is no tensor
     dtypes: tuple[str, ...] = ()  # as the trace spells them
+    values: tuple[str, ...] = ()  # of what is no tensor, as the trace spells it: "[2, 2]"; "" for a tensor
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Trace:
     ranks: int | None = None  # of the job
     host: str = ""
     device: str = ""  # "cuda", "hip" or "cpu": where work ran; "": not told
+    model: str = ""  # of the device, by its vendor's name: NVIDIA A100-SXM4-80GB
     unix: bool = False  # times are since 1970
     job: str = ""  # what traces of one job have in common, where the file has such a thing
     spans: Spans = field(default_factory=Spans.none)
@@ -120,6 +122,11 @@ class Trace:
     lanes: tuple[str, ...] = ()
     operators: tuple[Operator, ...] = ()
     notes: tuple[str, ...] = ()  # what was clipped, left out or not understood, each in a sentence
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a device beside the host worked, so that work is what ran there."""
+        return self.device not in ("", "cpu") or bool(np.isin(self.spans.kind, DEVICE_KINDS).any())
 
     @property
     def label(self) -> str:
