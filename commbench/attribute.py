@@ -129,7 +129,7 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
     series, notes = read_series(options.rdma) if options.rdma else ((), ())
     return analyse(
         read(paths),
-        read_readings(paths),
+        read_readings(beside(paths, "clock-rank*.json")),
         records,
         series,
         ceilings=_ceilings(options.peak, records),

@@ -60,15 +60,16 @@ def _late(found: Attribution) -> Iterator[Advice]:
     hosts = {trace.rank: trace.host for trace in found.traces}
     late = convicted(found)
     for one in late[:_MOST]:
-        where = f" (on {hosts[one.rank]})" if hosts.get(one.rank) else ""
+        where = f"on its node ({hosts[one.rank]})" if hosts.get(one.rank) else "on its node"
         if one.cause == EARLIER and one.upstream:
             first = one.upstream[-1]
+            where = f"on its node ({hosts[first]})" if hosts.get(first) else "on its node"
             text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
-            yield Advice(f"{text}: look at rank {first} first", "python -m commbench.doctor")
+            yield Advice(f"{text}: look at rank {first} first; {where}", "python -m commbench.doctor")
             continue
         why, command = _CAUSES.get(one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor"))
         command = command.format(ranks=len(found.traces))
-        yield Advice(f"rank {one.rank}{where} {why} before it arrives: run there", command)
+        yield Advice(f"rank {one.rank} {why} before it arrives; {'on all nodes' if 'mpirun' in command else where}", command)
     if not late and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
         yield Advice("ranks wait for one another, and none of them stands out: see whether that is so without work", command)

@@ -93,30 +93,29 @@ def analyse(
     ceilings: Ceilings | None = None,
     choice: Choice | None = None,
     injection: Injection | None = None,
+    notes: Sequence[str] = (),
 ) -> Attribution:
     """Return where the steps' time went on each rank.
 
     `readings`: of clocks, by rank; `records`: measured runs of this cluster; `injection`: into which steps a delay was
-    put on purpose. Raises UsageError where traces are not one of each rank of one job, and `choice` is not partial.
+    put on purpose; `notes`: what is to be said besides. Raises UsageError where traces are not one of each rank of one job, and `choice` is not partial.
     """
     choice, ceilings = choice or Choice(), ceilings or Ceilings()
-    ordered, notes = one_of_each_rank(traces, choice.partial)
-    alignments = align(ordered, readings or {})
-    notes += [
-        f"{trace.label}: {note}" if len(ordered) > 1 else note for trace in ordered for note in trace.notes
-    ]
+    ordered, said = one_of_each_rank(traces, choice.partial)
+    said += [*notes, *_noted(ordered)]
+    matches = match(ordered)
+    alignments = align(ordered, readings or {}, matches.meetings)
     unset = [one.label for one, how in zip(ordered, alignments, strict=True) if how.source == ASSUMED]
     if unset and len(ordered) > 1:
-        notes.append(f"clocks: nothing tells how those of {_several(unset)} are set against the others")
-    matches = match(ordered)
+        said.append(f"clocks: nothing tells how those of {_several(unset)} are set against the others")
     splits = tuple(split(meeting, ordered, alignments) for meeting in matches.meetings)
     chosen, more = _windows(ordered, alignments, choice)
-    notes += more
+    said += more
     waits = _waits(ordered, splits)
-    found = []
-    for place, trace in enumerate(ordered):
-        classes = classify(trace, ceilings)
-        found.append(tuple(layers(trace, window, waits[place], classes) for window in chosen[place]))
+    found = [
+        layers(trace, its, waiting, classify(trace, ceilings))
+        for trace, its, waiting in zip(ordered, chosen, waits, strict=True)
+    ]
     inside = tuple(one for one in splits if _inside(one, ordered, chosen))
     it = Attribution(
         traces=tuple(ordered),
@@ -127,10 +126,19 @@ def analyse(
         culprits=culprits(ordered, inside, found),
         excesses=excess(ordered, inside, records, counters),
         ceilings=ceilings,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(said)),
     )
     it = replace(it, effect=effect(it.traces, it.layers, injection) if injection else None)
     return replace(it, advice=advise(it))
+
+
+def _noted(traces: Sequence[Trace]) -> list[str]:
+    """Return what the traces' notes say, each once, with the ranks that say it."""
+    ranks: dict[str, list[str]] = {}
+    for trace in traces:
+        for note in trace.notes:
+            ranks.setdefault(note, []).append(trace.label)
+    return [note if len(its) == len(traces) else f"{_several(its)}: {note}" for note, its in ranks.items()]
 
 
 def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace], list[str]]:

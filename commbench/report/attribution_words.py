@@ -180,9 +180,8 @@ def excess_name(one: Excess) -> str:
 
 
 def ms(ns: float) -> str:
-    """Return a duration in milliseconds, with three digits."""
-    value = ns / 1e6
-    return f"{value:.0f} ms" if abs(value) >= 1000 else f"{value:.3g} ms"
+    """Return a duration with three digits, in milliseconds, from a second on in seconds."""
+    return f"{ns / 1e9:.3g} s" if abs(ns) >= 1e9 else f"{ns / 1e6:.3g} ms"
 
 
 def percent(part: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 # How layers of a step are drawn, as in seaborn's colour-blind palette; waiting is hatched, for printers too.
 LAYER_COLOURS: dict[str, dict[str, Any]] = {
-    "compute": {"facecolor": "#0173b2"},
-    "memory": {"facecolor": "#029e73"},
-    "communication": {"facecolor": "#de8f05"},
+    "compute": {"facecolor": "#0173b2", "linewidth": 0.0},
+    "memory": {"facecolor": "#029e73", "linewidth": 0.0},
+    "communication": {"facecolor": "#de8f05", "linewidth": 0.0},
     "waiting": {"facecolor": "#fbe0d0", "edgecolor": "#b03a00", "hatch": "/////", "linewidth": 0.0},
-    "host": {"facecolor": "#d9d9d9"},
+    "host": {"facecolor": "#d9d9d9", "linewidth": 0.0},
 }
 _LONGEST = 72  # characters of a name in a picture
 
@@ -96,6 +96,18 @@ def plain(text: Any) -> str:
     one = "".join(sign if sign.isprintable() else "?" for sign in str(text)).replace("$", r"\$")
     one = one if len(one) <= _LONGEST else f"{one[: _LONGEST - 3]}..."
     return f" {one}" if one.startswith("_") else one
+
+
+def thinned(values: Mapping[int, float], most: int) -> list[int]:
+    """Return at most so many of the keys, in order: those with the least and the largest values, and others evenly."""
+    keys = list(values)
+    if len(keys) <= most:
+        return keys
+    ranked = sorted(keys, key=lambda key: values[key])
+    ends = {*ranked[: most // 4], *ranked[-(most // 4) :]}
+    rest = [key for key in keys if key not in ends]
+    wanted = most - len(ends)
+    return sorted(ends | {rest[number * len(rest) // wanted] for number in range(wanted)})
 
 
 def size_axis(axes: Any, sizes: Iterable[int]) -> None:

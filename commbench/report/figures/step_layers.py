@@ -7,22 +7,23 @@ from functools import partial
 from typing import Any
 
 from commbench.attribution.analyse import Attribution
-from commbench.attribution.layers import LAYERS
-from commbench.report.drawing import LAYER_COLOURS, Drawing, plain
+from commbench.attribution.layers import LAYERS, WAITING
+from commbench.report.drawing import LAYER_COLOURS, Drawing, plain, thinned
 
 PLACE = 10.1  # among the figures of an attribution
-_NAMED = 64  # ranks with a bar each; of more, neighbours share one
+_ROWS = 48  # ranks that are shown
 
 
 def of_steps(found: Attribution) -> Iterator[Drawing]:
     """Yield one picture of all ranks."""
     if found.time:
-        shared = "" if len(found.traces) <= _NAMED else f" Each bar is the mean of {_together(found)} ranks in order."
+        ranks = len(found.traces)
+        some = "" if ranks <= _ROWS else f" {_ROWS} of {ranks} ranks are shown, the most and the least waiting among them."
         yield Drawing(
             "step-layers",
             "where each rank's step goes",
             "The mean over steps, each instant in one layer: compute and memory before communication, that before "
-            f"waiting, and the host where nothing runs.{shared}",
+            f"waiting, and the host where nothing runs.{some}",
             partial(draw, found),
         )
 
@@ -32,23 +33,24 @@ def draw(found: Attribution) -> Any:
     import numpy as np
     from matplotlib.figure import Figure
 
-    each = _together(found)
-    steps = np.array([[max(len(per), 1)] for per in found.layers])
-    ms = np.array([[found.totals(place)[layer] for layer in LAYERS] for place in range(len(found.traces))]) / steps / 1e6
-    bars = [(ms[first : first + each].mean(axis=0), first) for first in range(0, len(ms), each)]
+    rows = thinned({place: found.totals(place)[WAITING] for place in range(len(found.traces))}, _ROWS)
+    bars = [
+        np.array([found.totals(place)[layer] for layer in LAYERS]) / max(len(found.layers[place]), 1) / 1e6
+        for place in rows
+    ]
     figure: Any = Figure(figsize=(9, 1.5 + max(0.16, 0.34 - 0.004 * len(bars)) * len(bars)), layout="constrained")
     axes = figure.subplots()
-    longest = max(float(parts.sum()) for parts, _ in bars)
-    for place, (parts, _) in enumerate(bars):
+    longest = max(float(parts.sum()) for parts in bars)
+    for row, parts in enumerate(bars):
         left = 0.0
         for layer, width in zip(LAYERS, parts.tolist(), strict=True):
-            axes.barh(place, width, left=left, height=0.8, label=layer if not place else None, **LAYER_COLOURS[layer])
+            axes.barh(row, width, left=left, height=0.8, label=layer if not row else None, **LAYER_COLOURS[layer])
             if width > 0.06 * longest and len(bars) <= 32:
                 text = f"{100 * width / parts.sum():.0f} %"
                 box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}
-                axes.text(left + width / 2, place, text, ha="center", va="center", fontsize="x-small", bbox=box)
+                axes.text(left + width / 2, row, text, ha="center", va="center", fontsize="x-small", bbox=box)
             left += width
-    axes.set_yticks(range(len(bars)), [_label(found, first, each) for _, first in bars])
+    axes.set_yticks(range(len(bars)), [plain(found.traces[place].label) for place in rows])
     axes.tick_params(axis="y", labelsize="small" if len(bars) <= 32 else "xx-small")
     axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.set_xlim(0, longest * 1.01)
@@ -56,15 +58,3 @@ def draw(found: Attribution) -> Any:
     axes.grid(visible=False, axis="y")
     figure.legend(loc="outside upper center", ncols=len(LAYERS), frameon=False, fontsize="small")
     return figure
-
-
-def _together(found: Attribution) -> int:
-    """Return how many ranks share a bar."""
-    return -(-len(found.traces) // _NAMED)
-
-
-def _label(found: Attribution, first: int, each: int) -> str:
-    last = min(first + each, len(found.traces)) - 1
-    if last == first:
-        return plain(found.traces[first].label)
-    return f"ranks {found.traces[first].rank}-{found.traces[last].rank}"

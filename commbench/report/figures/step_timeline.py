@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.layers import LAYERS, WAITING, Layers
-from commbench.report.drawing import LAYER_COLOURS, Drawing, plain
+from commbench.report.drawing import LAYER_COLOURS, Drawing, plain, thinned
 from commbench.results.stats import median
 
 PLACE = 10.2  # among the figures of an attribution
@@ -45,7 +45,7 @@ def draw(found: Attribution, step: int | None) -> Any:
     from matplotlib.figure import Figure
 
     shown = _places(found, step)
-    rows = _thinned(shown)
+    rows = thinned({place: one.total(WAITING) for place, one in shown.items()}, _ROWS)
     starts = {place: int(found.alignments[place].common(shown[place].window.start)) for place in rows}
     begin = min(starts.values())
     end = max(int(found.alignments[place].common(shown[place].window.end)) for place in rows)
@@ -97,18 +97,6 @@ def _lengths(found: Attribution) -> dict[int | None, float]:
 def _places(found: Attribution, step: int | None) -> dict[int, Layers]:
     """Return the layers of a step, by the trace's place."""
     return {place: one for place, per in enumerate(found.layers) for one in per if one.window.step == step}
-
-
-def _thinned(shown: Mapping[int, Layers]) -> list[int]:
-    """Return at most _ROWS places: those that wait least and most, and others evenly."""
-    places = list(shown)
-    if len(places) <= _ROWS:
-        return places
-    ranked = sorted(places, key=lambda place: shown[place].total(WAITING))
-    ends = {*ranked[: _ROWS // 4], *ranked[-(_ROWS // 4) :]}
-    rest = [place for place in places if place not in ends]
-    wanted = _ROWS - len(ends)
-    return sorted(ends | {rest[number * len(rest) // wanted] for number in range(wanted)})
 
 
 def _visible(edges: Any, labels: Any, pixel: float) -> tuple[Any, Any]:
