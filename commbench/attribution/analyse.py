@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import Advice, advise
-from commbench.attribution.classes import Ceilings, classify
+from commbench.attribution.ceilings import Ceilings
+from commbench.attribution.classes import classify
 from commbench.attribution.clocks import ASSUMED, Alignment, Reading, align
 from commbench.attribution.collectives import Split, split
 from commbench.attribution.counters import Series

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commbench.attribution.classes import COMPUTE_WORK, COUNTERS, EVIDENCE, MEMORY_WORK, NAME, NEITHER, NONE, ROOFLINE
+from commbench.attribution.classes import COMPUTE_WORK, EVIDENCE, MEMORY_WORK, NEITHER, ROOFLINE
 from commbench.attribution.layers import (
     COMMUNICATION,
     COMPUTE,
@@ -103,10 +103,10 @@ def check(one: Layers, spans: Sequence[Span], calls: Sequence[Call], waits: Mapp
 
 @given(spans(KERNEL, MEMCPY, OPERATOR), CALLS, WAITS, WINDOWS)
 def test_each_instant_of_a_device_has_the_first_layer_whose_rule_holds(
-    spans: list[Span], calls: list[Call], waits: dict[int, int], windows: list[Window]
+    spans: list[Span], calls: list[Call], waits: dict[int, int], wanted: list[Window]
 ) -> None:
-    found = layers(trace(spans, calls, device="cuda"), windows, waits, classes(spans))
-    assert [one.window for one in found] == windows
+    found = layers(trace(spans, calls, device="cuda"), wanted, waits, classes(spans))
+    assert [one.window for one in found] == wanted
     for one in found:
         check(one, spans, calls, waits, device=True)
 
@@ -118,7 +118,140 @@ def _distinct(spans: list[Span]) -> list[Span]:
 
 @given(spans(OPERATOR, ANNOTATION).map(_distinct), CALLS, WAITS, WINDOWS)
 def test_without_a_device_each_thread_works_on_what_it_began_last(
-    spans: list[Span], calls: list[Call], waits: dict[int, int], windows: list[Window]
+    spans: list[Span], calls: list[Call], waits: dict[int, int], wanted: list[Window]
 ) -> None:
-    for one in layers(trace(spans, calls, device="cpu"), windows, waits, classes(spans)):
+    for one in layers(trace(spans, calls, device="cpu"), wanted, waits, classes(spans)):
         check(one, spans, calls, waits, device=False)
+
+
+ALL = Window(None, 0, LAST + 15)
+
+
+def totals(spans: Sequence[Span], calls: Sequence[Call], waits: Mapping[int, int], window: Window = ALL) -> list[int]:
+    (one,) = layers(trace(spans, calls, device="cuda"), [window], waits, classes(spans))
+    facts = [one.hidden, one.communication, one.exposed, one.latency_bound, one.unsplit]
+    return [one.total(layer) for layer in LAYERS] + facts + [one.evidence.get(name, 0) for name in EVIDENCE]
+
+
+@given(spans(KERNEL), CALLS, WAITS, st.integers(-1000, 2**60))
+def test_a_clock_that_is_set_anew_changes_nothing(
+    spans: list[Span], calls: list[Call], waits: dict[int, int], by: int
+) -> None:
+    moved = [replace(span, start=span.start + by, end=span.end + by) for span in spans]
+    late = [replace(call, start=(call.start or 0) + by, end=(call.end or 0) + by) for call in calls]
+    window = Window(None, ALL.start + by, ALL.end + by)
+    later = {place: until + by for place, until in waits.items()}
+    assert totals(moved, late, later, window) == totals(spans, calls, waits)
+
+
+@given(spans(KERNEL), CALLS, WAITS, st.data())
+def test_a_span_cut_in_two_changes_nothing(
+    spans: list[Span], calls: list[Call], waits: dict[int, int], data: st.DataObject
+) -> None:
+    cuts = [data.draw(st.integers(span.start, span.end)) for span in spans]
+    pieces = [replace(span, end=cut) for span, cut in zip(spans, cuts, strict=True)]
+    pieces += [replace(span, start=cut) for span, cut in zip(spans, cuts, strict=True)]
+    assert totals(pieces, calls, waits) == totals(spans, calls, waits)
+
+
+@given(spans(KERNEL), CALLS, WAITS, TIMES)
+def test_more_compute_takes_from_the_other_layers_only(
+    spans: list[Span], calls: list[Call], waits: dict[int, int], times: tuple[int, int]
+) -> None:
+    before = totals(spans, calls, waits)
+    after = totals([*spans, Span(*times, work=COMPUTE_WORK)], calls, waits)
+    assert after[0] >= before[0] and all(now <= then for now, then in zip(after[1:5], before[1:5], strict=True))
+    assert sum(after[:5]) == sum(before[:5]) == ALL.end - ALL.start
+    assert after[6] == before[6]  # how long calls were under way
+
+
+def test_the_rules_in_their_order() -> None:
+    calls = [Call("allreduce", start=0, end=50), Call("allreduce", start=70, end=80)]
+    spans = [
+        Span(0, 10, work=COMPUTE_WORK, evidence=ROOFLINE, latency_bound=True),
+        Span(5, 20, work=MEMORY_WORK),
+        Span(0, 50, name="ncclDevKernel", call=0),
+        Span(70, 80, name="ncclDevKernel", call=1),
+    ]
+    (one,) = layers(trace(spans, calls, device="cuda"), [Window(3, 0, 100)], {0: 30}, classes(spans))
+    assert one.edges.tolist() == [0, 10, 20, 30, 50, 70, 80, 100]
+    assert [LAYERS[label] for label in one.labels] == [
+        *(COMPUTE, MEMORY, WAITING, COMMUNICATION, HOST, COMMUNICATION, HOST),
+    ]
+    assert (one.hidden, one.communication, one.exposed, one.unsplit) == (20, 60, 40, 10)
+    assert one.latency_bound == 5  # then memory works beside it
+    assert one.evidence == {ROOFLINE: 10, "name": 10}
+
+
+def test_a_call_without_times_is_where_its_spans_are() -> None:
+    spans = [Span(10, 20, call=0), Span(30, 35, call=0)]
+    (one,) = layers(trace(spans, [Call("allreduce")], device="hip"), [Window(None, 0, 40)], {0: 12}, classes(spans))
+    assert (one.total(WAITING), one.total(COMMUNICATION), one.communication) == (2, 13, 15)
+
+
+def test_no_window_has_no_layers() -> None:
+    assert layers(trace([]), [], {}, classes([])) == ()
+
+
+def device_steps(*marks: tuple[int, int], work: Sequence[tuple[int, int, int]]) -> list[tuple[int | None, int, int]]:
+    """The windows of marks and of work: when it was launched, its start and end."""
+    spans = [Span(start, end, launched=launched) for launched, start, end in work]
+    steps = tuple(Step(number, *mark) for number, mark in enumerate(marks))
+    return [(one.step, one.start, one.end) for one in windows(trace(spans, device="cuda", steps=steps))]
+
+
+def test_steps_of_a_device_begin_with_the_first_work_they_launched() -> None:
+    work = [(10, 30, 50), (90, 100, 140), (120, 150, 160), (190, 200, 260)]
+    assert device_steps((0, 100), (100, 200), work=work) == [(0, 30, 150), (1, 150, 260)]
+
+
+def test_what_was_launched_before_the_first_mark_is_in_no_step_but_by_its_time() -> None:
+    assert device_steps((50, 100), work=[(10, 20, 40), (60, 70, 90)]) == [(0, 70, 100)]
+
+
+def test_steps_between_which_marks_pause_stay_apart() -> None:
+    work = [(10, 30, 120), (300, 310, 330), (510, 520, 530)]  # the second is of an evaluation in between
+    assert device_steps((0, 100), (500, 600), work=work) == [(0, 30, 120), (1, 520, 600)]
+
+
+def test_a_step_that_launched_nothing_is_left_out_and_keeps_its_neighbours_apart() -> None:
+    work = [(10, 30, 50), (210, 230, 250)]
+    assert device_steps((0, 100), (100, 200), (200, 300), work=work) == [(0, 30, 100), (2, 230, 300)]
+
+
+def test_a_step_never_begins_before_the_step_before_it() -> None:
+    work = [(10, 100, 150), (110, 90, 95), (120, 150, 170)]  # another stream goes ahead
+    assert device_steps((0, 100), (100, 200), work=work) == [(1, 100, 200)]
+
+
+def test_without_a_device_the_marks_are_the_windows() -> None:
+    steps = (Step(7, 0, 10), Step(8, 12, 20), Step(9, 20, 20))
+    made = trace([Span(0, 30, kind=OPERATOR)], device="cpu", steps=steps)
+    assert windows(made) == (Window(7, 0, 10), Window(8, 12, 20))
+
+
+def test_no_mark_no_step() -> None:
+    assert windows(trace([Span(0, 3)])) == ()
+
+
+def test_the_whole_trace_goes_from_the_first_work_to_the_last() -> None:
+    spans = [Span(0, 5, kind=OPERATOR), Span(10, 20), Span(12, 90, kind=ANNOTATION)]
+    assert whole(trace(spans, [Call("send", start=18, end=33)])) == Window(None, 10, 33)
+    assert whole(trace([Span(3, 9, kind=OPERATOR)], device="cpu")) == Window(None, 3, 9)
+
+
+@pytest.mark.parametrize(("device", "what"), [("cuda", "work of a device"), ("", "operator")])
+def test_a_trace_without_work_is_refused(device: str, what: str) -> None:
+    made = trace([Span(0, 9, kind=OPERATOR)] if device else [], [Call("send", enqueued=3)], device=device)
+    with pytest.raises(UsageError, match=rf"made\.json says of no {what} and of no collective when it ran: record"):
+        whole(made)
+
+
+@given(spans(KERNEL, MEMCPY, OPERATOR), CALLS, WAITS)
+def test_windows_side_by_side_add_up_to_the_whole(spans: list[Span], calls: list[Call], waits: dict[int, int]) -> None:
+    made: Trace = trace(spans, calls)
+    parts = [Window(1, 0, 13), Window(2, 13, 14), Window(3, 14, ALL.end)]
+    all_of_it, *found = layers(made, [ALL, *parts], waits, classes(spans))
+    for layer in LAYERS:
+        assert sum(one.total(layer) for one in found) == all_of_it.total(layer)
+    assert sum(one.hidden for one in found) == all_of_it.hidden

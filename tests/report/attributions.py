@@ -8,7 +8,8 @@ import numpy as np
 
 from commbench.attribution.advice import advise
 from commbench.attribution.analyse import Attribution
-from commbench.attribution.classes import NAME, Ceilings
+from commbench.attribution.ceilings import Ceilings
+from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import SHARED, Alignment
 from commbench.attribution.collectives import Split
 from commbench.attribution.excess import Excess
