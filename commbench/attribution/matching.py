@@ -1,11 +1,35 @@
-"""Which calls of the ranks are one and the same collective."""
+"""Which calls of the ranks are one and the same collective, or one and the same message.
+
+Calls of a group meet by their numbers where the files have some, else in order: the k-th with the k-th. What they say
+of themselves (operation, elements, type, root) has to be the same on all ranks. Where nothing tells for certain which
+calls belong together they are refused, with the reason: a wrong pair makes waits out of nothing.
+
+Recordings may begin and end at different calls: rings drop the oldest ones, and profilers are not started at one
+instant. By numbers they are aligned; without, only where exactly one shift of the lists makes all calls agree. On one
+host time has a say too: nobody ends an all-reduce before all others began it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from commbench.attribution.trace import Trace
+import numpy as np
+
+from commbench.attribution.trace import POINT_TO_POINT, ROOTED, SYNCHRONISING, UNKNOWN, Call, Trace
+from commbench.errors import UsageError
+from commbench.results.reading import ITEMSIZES
+from commbench.units import format_ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MESSAGE = "sendrecv"  # the operation of a meeting of two
+_CLOCK = 1_000_000  # ns that the times of two processes of one host may be off: devices' clocks are converted
+_IMPOSSIBLE = 0.1  # of pairs of calls, from which on they cannot be the same ones
+_MOST_SHIFT = 1000  # calls by which recordings without numbers may begin apart
 
 
 @dataclass(frozen=True)
@@ -15,13 +39,15 @@ class Meeting:
     operation: str
     group: tuple[int, ...]  # ranks of the job; of a message the sender, then the receiver
     group_name: str
-    number: int  # among the group's, from 0
+    number: int  # among the group's: by the files where they count, else from 0
     calls: Mapping[int, int]  # place of the trace -> place in its calls
     size: int | None  # bytes, as nccl-tests counts them: the larger of what a rank sends in all and receives in all
     dtype: str
     root: int | None
     coalesced: bool = False
     missing: tuple[int, ...] = ()  # ranks of the group without a trace
+    uneven: bool = False  # ranks take part with unlike numbers of elements, as in an all_to_allv
+    supposed: bool = False  # nothing tells the group: all ranks of the job were taken
 
 
 @dataclass(frozen=True)
@@ -41,6 +67,461 @@ class Matches:
     refusals: tuple[Refusal, ...]
 
 
-def match(traces: Sequence[Trace]) -> Matches:
-    """Match the calls of traces of one job, one trace a rank."""
-    raise NotImplementedError
+def match(traces: Sequence[Trace], partial: bool = False) -> Matches:
+    """Match the calls of traces of one job, one trace a rank.
+
+    Raises UsageError for traces of several jobs, two of one rank, one that does not say its rank, and, unless
+    `partial`, for ranks of the job without a trace.
+    """
+    world = _world(traces, partial)
+    places = {trace.rank: place for place, trace in enumerate(traces) if trace.rank is not None}
+    pools: dict[_Pool, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    refused: dict[tuple[str, str], int] = Counter()
+    for place, trace in enumerate(traces):
+        for index, call in enumerate(trace.calls):
+            pool, reason = _pool(call, trace.rank)
+            if pool is None:
+                refused[_label(call.group, call.group_name), reason] += 1
+            else:
+                pools[pool][place].append(index)
+    matcher = _Matcher(traces, places, world)
+    for pool, lists in _same_names(pools).items():
+        matcher.meet(pool, lists)
+    matcher.refusals += [Refusal(group, reason, calls) for (group, reason), calls in refused.items()]
+    return Matches(tuple(sorted(matcher.meetings, key=matcher.time)), tuple(matcher.refusals))
+
+
+def awaits(meeting: Meeting, rank: int, other: int) -> bool:
+    """Return whether a rank cannot end its part before the other one began: none gets what was not sent."""
+    if meeting.operation in SYNCHRONISING:
+        return True
+    if meeting.operation == MESSAGE:
+        return rank == meeting.group[1]
+    if meeting.operation in ("broadcast", "scatter"):
+        return other == meeting.root
+    return meeting.operation in ("reduce", "gather") and rank == meeting.root
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Calls among which those of the ranks are to be matched."""
+
+    group: tuple[int, ...] | None
+    name: str
+    size: int | None = None  # of a group that is not told
+    message: bool = False
+
+    @property
+    def label(self) -> str:
+        if self.message and self.group:
+            return f"messages of rank {self.group[0]} to rank {self.group[1]}"
+        return _label(self.group, self.name)
+
+
+def _label(group: tuple[int, ...] | None, name: str) -> str:
+    """Return how a group is called on screen."""
+    if group is None:
+        return f"group {name}" if name else "unknown group"
+    ranks = f"ranks {format_ranges(sorted(group))}"
+    return f"group {name} ({ranks})" if name else ranks
+
+
+def _world(traces: Sequence[Trace], partial: bool) -> tuple[int, ...] | None:
+    """Return all ranks of the job if each has a trace; raises UsageError for what is no set of traces of one job."""
+    seen: dict[int, Trace] = {}
+    for trace in traces:
+        if trace.rank is None:
+            if len(traces) == 1:
+                return None
+            raise UsageError(
+                f"traces are matched by rank, and {trace.source} does not say its own: name the file by it"
+            )
+        if trace.rank in seen:
+            both = f"{seen[trace.rank].source} and {trace.source}"
+            raise UsageError(f"a rank has one trace, and {both} are both of rank {trace.rank}: give one of them")
+        seen[trace.rank] = trace
+    _one_job("job", [(trace.source, trace.job) for trace in traces if trace.job])
+    _one_job("number of ranks", [(trace.source, trace.ranks) for trace in traces if trace.ranks])
+    ranks = next((trace.ranks for trace in traces if trace.ranks), None)
+    grouped = {rank for trace in traces for call in trace.calls for rank in call.group or ()}
+    job = set(range(ranks)) if ranks else grouped | set(seen)
+    if missing := sorted((job | grouped) - set(seen)):
+        if not partial:
+            raise UsageError(
+                f"waiting is told from transfer by the traces of all ranks of a job, and {len(missing)} of "
+                f"{len(job | grouped)} have none ({format_ranges(missing)}): give theirs, or ask for a partial answer"
+            )
+        return None
+    return tuple(sorted(job)) if ranks else None
+
+
+def _one_job(what: str, told: Sequence[tuple[str, Any]]) -> None:
+    """Raise UsageError unless all files tell the same."""
+    for source, value in told:
+        if value != told[0][1]:
+            raise UsageError(
+                f"traces are matched within one job: {told[0][0]} and {source} are of different ones "
+                f"({what} {told[0][1]} and {value}); give those of one"
+            )
+
+
+def _pool(call: Call, rank: int | None) -> tuple[_Pool | None, str]:
+    """Return with which others a call is to be matched, or why it cannot be."""
+    if call.operation in POINT_TO_POINT and not (call.coalesced and call.sequence is not None):
+        if call.peer is None or rank is None:
+            return None, f"nothing tells whom a {call.operation} is with"
+        if call.operation == MESSAGE:  # both at once
+            return _Pool((min(rank, call.peer), max(rank, call.peer)), f"{call.group_name}", message=True), ""
+        ends = (rank, call.peer) if call.operation == "send" else (call.peer, rank)
+        return _Pool(ends, call.group_name, message=True), ""
+    if call.operation == UNKNOWN and call.sequence is None:
+        return None, f"nothing tells what they do ({call.name or 'without a name'})"
+    return _Pool(call.group, call.group_name, None if call.group else call.group_size), ""
+
+
+def _same_names(pools: Mapping[_Pool, dict[int, list[int]]]) -> dict[_Pool, dict[int, list[int]]]:
+    """Return the pools with those made one that are of the same ranks, and called differently by each of them."""
+    by_group: dict[Any, list[_Pool]] = defaultdict(list)
+    for pool in pools:
+        by_group[pool.group, pool.message, pool.size].append(pool)
+    found: dict[_Pool, dict[int, list[int]]] = {}
+    for group, those in by_group.items():
+        places = [place for pool in those for place in pools[pool]]
+        if group[0] is not None and len(places) == len(set(places)):
+            found[min(those, key=lambda pool: min(pools[pool]))] = {
+                place: indices for pool in those for place, indices in pools[pool].items()
+            }
+        else:
+            found.update({pool: pools[pool] for pool in those})
+    return found
+
+
+class _Matcher:
+    """Meetings and refusals as they are found."""
+
+    def __init__(self, traces: Sequence[Trace], places: Mapping[int, int], world: tuple[int, ...] | None) -> None:
+        self.traces, self.places, self.world = traces, places, world
+        self.meetings: list[Meeting] = []
+        self.refusals: list[Refusal] = []
+
+    def call(self, place: int, index: int) -> Call:
+        return self.traces[place].calls[index]
+
+    def time(self, meeting: Meeting) -> int:
+        """Return about when a meeting was, on the clock of the first that takes part."""
+        place = min(meeting.calls)
+        return self.call(place, meeting.calls[place]).arrival or 0
+
+    def meet(self, pool: _Pool, lists: dict[int, list[int]]) -> None:
+        """Match the calls of one pool: `lists` has the places of calls for each trace."""
+        group, supposed = pool.group, False
+        if group is None:
+            ranks = tuple(sorted(rank for rank, place in self.places.items() if place in lists))
+            if pool.size != len(ranks) and (pool.size is not None or ranks != self.world):
+                self.refuse(pool, lists, "nothing tells which ranks belong together")
+                return
+            group, supposed = ranks, pool.size is None and len(ranks) > 2
+        lists = dict(sorted(lists.items()))
+        if strange := [p for p in lists if self.traces[p].rank not in (*group, None)]:
+            self.refuse(pool, lists, f"{self.traces[strange[0]].label} is not of the group")
+            return
+        absent = [rank for rank in group if self.places.get(rank, -1) not in lists]
+        if silent := [rank for rank in absent if rank in self.places]:
+            self.refuse(pool, lists, f"rank {format_ranges(sorted(silent))} recorded none of them")
+            return
+        rows = self.numbered(pool, lists) if self.has_numbers(lists) else self.ordered(pool, lists)
+        for number, row in rows:
+            self.meetings.append(self.meeting(pool, group, number, row, tuple(absent), supposed))
+
+    def refuse(self, pool: _Pool, lists: Mapping[int, Sequence[int]], reason: str) -> None:
+        self.refusals.append(Refusal(pool.label, reason, sum(map(len, lists.values()))))
+
+    def has_numbers(self, lists: Mapping[int, list[int]]) -> bool:
+        """Whether all calls have a number that means the same on all ranks, which those of messages do not."""
+        calls = [self.call(place, index) for place, indices in lists.items() for index in indices]
+        return all(
+            call.sequence is not None and (call.operation not in POINT_TO_POINT or call.coalesced) for call in calls
+        )
+
+    def numbered(self, pool: _Pool, lists: dict[int, list[int]]) -> list[tuple[int, dict[int, int]]]:
+        """Match by numbers, and refuse what some recordings lack and all from the first on that differ."""
+        by_number: dict[int, dict[tuple[int, str], list[int]]] = {place: defaultdict(list) for place in lists}
+        each = self.counts_each_operation(lists)
+        for place, indices in lists.items():
+            for index in indices:
+                call = self.call(place, index)
+                by_number[place][call.sequence or 0, call.operation if each else ""].append(index)
+        rows: list[tuple[int, dict[int, int]]] = []
+        some: dict[int, list[int]] = defaultdict(list)
+        keys = sorted(set().union(*by_number.values()))
+        for at, key in enumerate(keys):
+            mine = {place: numbers.get(key, []) for place, numbers in by_number.items()}
+            if len(set(map(len, mine.values()))) > 1:
+                for place, indices in mine.items():
+                    some[place] += indices
+                continue
+            for row in zip(*mine.values(), strict=True):
+                calls = dict(zip(mine, row, strict=True))
+                if differs := self.difference(calls):
+                    rest = {p: [i for k in keys[at:] for i in numbers.get(k, [])] for p, numbers in by_number.items()}
+                    self.refuse(pool, rest, f"from number {key[0]} on: {differs}")
+                    return rows
+                rows.append((key[0], calls))
+        for place, indices in some.items():
+            if indices:
+                numbers = format_ranges(sorted({self.call(place, index).sequence or 0 for index in indices}))
+                reason = f"not recorded by all ranks: {self.traces[place].label} has numbers {numbers}"
+                self.refuse(pool, {place: indices}, reason)
+        return rows
+
+    def counts_each_operation(self, lists: Mapping[int, list[int]]) -> bool:
+        """Whether numbers count each operation of a group by itself, as those of NCCL Inspector do."""
+        for place, indices in lists.items():
+            operations: dict[int | None, set[str]] = defaultdict(set)
+            for index in indices:
+                if not (call := self.call(place, index)).coalesced:
+                    operations[call.sequence].add(call.operation)
+            if any(len(names) > 1 for names in operations.values()):
+                return True
+        return False
+
+    def difference(self, row: Mapping[int, int]) -> str:
+        """Return in what calls differ that are to be one, with who says what, or nothing."""
+        calls = {place: self.call(place, index) for place, index in row.items()}
+        for what, of in _ALIKE:
+            told = {place: value for place, call in calls.items() if (value := of(call)) is not None}
+            first = min(told, default=None)
+            if first is not None and (other := next((p for p in told if told[p] != told[first]), None)) is not None:
+                one, two = self.traces[first].label, self.traces[other].label
+                return f"{what} {told[first]} on {one}, {told[other]} on {two}"
+        return _unbalanced(list(calls.values()))
+
+    def ordered(self, pool: _Pool, lists: dict[int, list[int]]) -> list[tuple[int, dict[int, int]]]:
+        """Match in order, or refuse."""
+        queue = _Queues(self.traces, pool, lists)
+        rows = queue.straight()
+        if rows is None or queue.impossible(rows):
+            why = queue.why_not(rows)
+            rows = queue.shifted()
+            if rows is None:
+                self.refuse(pool, lists, why)
+                return []
+        found = [queue.row(row) for row in rows.tolist()]
+        if differs := next(filter(None, map(self.difference, found)), ""):
+            self.refuse(pool, lists, differs)
+            return []
+        for column, (place, indices) in enumerate(queue.lists.items()):
+            if left := sorted(set(range(len(indices))) - set(rows[:, column].tolist())):
+                reason = f"not recorded by all ranks: {self.traces[place].label} begins or ends elsewhere"
+                self.refuse(pool, {place: left}, reason)
+        return list(enumerate(found))
+
+    def meeting(
+        self,
+        pool: _Pool,
+        group: tuple[int, ...],
+        number: int,
+        row: dict[int, int],
+        missing: tuple[int, ...],
+        supposed: bool,
+    ) -> Meeting:
+        calls = [self.call(place, index) for place, index in row.items()]
+        operation = MESSAGE if pool.message else calls[0].operation
+        dtype = next((call.dtype for call in calls if call.dtype), "")
+        return Meeting(
+            operation=operation,
+            group=group,
+            group_name=pool.name,
+            number=number,
+            calls=row,
+            size=_size(operation, calls, len(group), dtype),
+            dtype=dtype,
+            root=next((call.root for call in calls if call.root is not None), None),
+            coalesced=any(call.coalesced for call in calls),
+            missing=missing,
+            uneven=operation != MESSAGE and _uneven(calls),
+            supposed=supposed,
+        )
+
+
+class _Queues:
+    """The calls of one group on each rank, in the order in which the program asked for them; rows are (n, ranks)."""
+
+    def __init__(self, traces: Sequence[Trace], pool: _Pool, lists: Mapping[int, list[int]]) -> None:
+        self.traces = traces
+        self.lists = {place: _by_time(traces[place].calls, indices) for place, indices in lists.items()}
+        calls = [[traces[place].calls[index] for index in indices] for place, indices in self.lists.items()]
+        kinds: dict[Any, int] = {}
+        self.marks = [np.array([kinds.setdefault(_mark(one), len(kinds)) for one in of]) for of in calls]
+        self.starts = [np.array([np.nan if one.start is None else one.start for one in of]) for of in calls]
+        self.ends = [np.array([np.nan if one.end is None else one.end for one in of]) for of in calls]
+        # Who cannot end before whom began: of a message the receiver, of what synchronises everybody.
+        self.sender = next(
+            (k for k, p in enumerate(self.lists) if pool.group and traces[p].rank == pool.group[0]), None
+        )
+        self.message = pool.message
+        self.checked = [np.array([pool.message or one.operation in SYNCHRONISING for one in of]) for of in calls]
+
+    def row(self, row: Sequence[int]) -> dict[int, int]:
+        """Return a row as the place of the call of each trace."""
+        return {place: indices[k] for (place, indices), k in zip(self.lists.items(), row, strict=True)}
+
+    def straight(self) -> NDArray[np.int64] | None:
+        """Return the k-th call of each kind with the k-th of the others, if all have the same ones.
+
+        Calls of unlike kinds may have begun in unlike order on two ranks if both were under way at once.
+        """
+        if any(not np.array_equal(np.sort(marks), np.sort(self.marks[0])) for marks in self.marks):
+            return None
+        rows = np.stack([np.argsort(marks, kind="stable") for marks in self.marks], axis=1)
+        rows = rows[np.argsort(rows[:, 0])]
+        for column in range(1, rows.shape[1]):
+            turned = np.nonzero(np.diff(rows[:, column]) < 0)[0]
+            at_once = self.overlap(column, rows[turned, column], rows[turned + 1, column])
+            at_once |= self.overlap(0, rows[turned, 0], rows[turned + 1, 0])
+            if not at_once.all():
+                return None
+        return rows
+
+    def overlap(self, column: int, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether calls of a rank were under way at once; not if nobody tells."""
+        start, end = self.starts[column], self.ends[column]
+        return (start[one] < end[other]) & (start[other] < end[one])
+
+    def shifted(self) -> NDArray[np.int64] | None:
+        """Return the calls that all recordings hold, where just one shift of each against the longest one agrees."""
+        longest = max(range(len(self.marks)), key=lambda column: len(self.marks[column]))
+        begins = [self.shift(longest, column) for column in range(len(self.marks))]
+        known = [begin for begin in begins if begin is not None]
+        if len(known) < len(begins):
+            return None
+        low = max(known)
+        high = min(begin + len(marks) for begin, marks in zip(known, self.marks, strict=True))
+        return np.arange(low, high)[:, None] - np.array(known)[None, :] if low < high else None
+
+    def shift(self, longest: int, column: int) -> int | None:
+        """Return at which call of the longest recording another one begins, None where that is uncertain."""
+        if column == longest:
+            return 0
+        mine, theirs, found = self.marks[column], self.marks[longest], None
+        least = (len(mine) + 1) // 2  # calls that must agree
+        for shift in range(max(least - len(mine), -_MOST_SHIFT), min(len(theirs) - least, _MOST_SHIFT) + 1):
+            at = np.arange(max(0, shift), min(len(theirs), shift + len(mine)))
+            if np.array_equal(theirs[at], mine[at - shift]):
+                if self.impossible(np.stack([at, at - shift], axis=1), (longest, column)):
+                    continue
+                if found is not None:
+                    return None
+                found = shift
+        return found
+
+    def impossible(self, rows: NDArray[np.int64], columns: Sequence[int] | None = None) -> bool:
+        """Whether on one host, so by one clock, ranks end before others began that they need something from."""
+        columns = range(len(self.marks)) if columns is None else columns
+        places, hosts = list(self.lists), defaultdict(list)
+        for at, column in enumerate(columns):
+            if (trace := self.traces[places[column]]).host and trace.unix:
+                hosts[trace.host].append((at, column))
+        for together in hosts.values():
+            starts = np.stack([self.starts[column][rows[:, at]] for at, column in together])
+            ends = np.stack([self.ends[column][rows[:, at]] for at, column in together])
+            if self.message:
+                sends = np.array([column == self.sender for _, column in together])
+                starts, ends = starts[sends], ends[~sends]
+            if not len(starts) or not len(ends):
+                continue
+            gap = starts.max(axis=0) - ends.min(axis=0)  # NaN: not known
+            known = self.checked[columns[0]][rows[:, 0]] & ~np.isnan(gap)
+            if (gap[known] > _CLOCK).sum() > _IMPOSSIBLE * known.sum():
+                return True
+        return False
+
+    def why_not(self, rows: NDArray[np.int64] | None) -> str:
+        """Return the reason for which calls in order are not the same ones."""
+        if rows is not None:
+            return "in order, ranks of one host would have ended calls that others had not begun"
+        (first, mine), *others = self.lists.items()
+        for place, theirs in others:
+            if len(theirs) != len(mine):
+                labels = self.traces[first].label, self.traces[place].label
+                return f"{labels[0]} recorded {len(mine)} calls and {labels[1]} {len(theirs)}, without numbers"
+        for column, (place, theirs) in enumerate(self.lists.items()):
+            for k in np.nonzero(self.marks[column] != self.marks[0])[0][:1].tolist():
+                one, two = self.traces[first].calls[mine[k]], self.traces[place].calls[theirs[k]]
+                labels = self.traces[first].label, self.traces[place].label
+                return f"call {k} is {_words(one)} on {labels[0]}, {_words(two)} on {labels[1]}"
+        raise AssertionError("lists that are alike are matched")
+
+
+def _by_time(calls: Sequence[Call], indices: list[int]) -> list[int]:
+    """Return calls in the order in which the program asked for them, as far as the trace tells."""
+    if all(calls[index].enqueued is not None for index in indices):
+        return sorted(indices, key=lambda index: calls[index].enqueued or 0)
+    return sorted(indices, key=lambda index: calls[index].arrival or 0)
+
+
+def _elements(call: Call) -> int | None:
+    """Return the elements that all ranks of a collective have alike, None where it has none such."""
+    if call.operation in ("alltoall", "barrier", UNKNOWN) or call.coalesced:
+        return None
+    if call.operation in ("reducescatter", "gather"):
+        return call.elements_in
+    if call.operation == "scatter" or (call.operation == "allgather" and call.elements_out is not None):
+        return call.elements_out
+    return max((n for n in (call.elements_in, call.elements_out) if n is not None), default=None)
+
+
+# What is the same on all ranks of one call, by what it is called: None where it is not told.
+_ALIKE = (
+    ("operation", lambda call: MESSAGE if call.operation in POINT_TO_POINT else call.operation),
+    ("elements", _elements),
+    ("type", lambda call: call.dtype or None),
+    ("root", lambda call: call.root),
+)
+
+
+def _mark(call: Call) -> tuple[Any, ...]:
+    """Return what tells kinds of calls apart; of rooted ones not all ranks may be told root and elements."""
+    operation = MESSAGE if call.operation in POINT_TO_POINT else call.operation
+    return operation, None if call.operation in ROOTED else _elements(call), call.dtype
+
+
+def _words(call: Call) -> str:
+    """Return a call as a reason has it."""
+    operation, elements, dtype = _mark(call)
+    return " ".join(str(word) for word in (operation, "of", elements, dtype) if word) if elements else operation
+
+
+def _unbalanced(calls: Sequence[Call]) -> str:
+    """Return what is wrong with an all-to-all of which all ranks are there, if they receive other than was sent."""
+    if calls[0].operation != "alltoall" or calls[0].group_size != len(calls) or calls[0].coalesced:
+        return ""
+    sent = [call.elements_in for call in calls if call.elements_in is not None]
+    got = [call.elements_out for call in calls if call.elements_out is not None]
+    if len(sent) < len(calls) or len(got) < len(calls) or sum(sent) == sum(got):
+        return ""
+    return f"ranks send {sum(sent)} elements in all and receive {sum(got)}"
+
+
+def _uneven(calls: Iterable[Call]) -> bool:
+    """Whether ranks take part with unlike numbers of elements in what is the same for all otherwise."""
+    kept = [call for call in calls if call.operation in SYNCHRONISING]
+    return any(
+        len({n for n in numbers if n is not None}) > 1
+        for numbers in ([call.elements_in for call in kept], [call.elements_out for call in kept])
+    )
+
+
+def _size(operation: str, calls: Sequence[Call], n: int, dtype: str) -> int | None:
+    """Return the bytes of a call by nccl-tests' rule, from what any of the ranks says."""
+    blocks_in = n if operation in ("allgather", "gather") else 1
+    blocks_out = n if operation in ("reducescatter", "scatter") else 1
+    elements = [
+        count * blocks
+        for call in calls
+        for count, blocks in ((call.elements_in, blocks_in), (call.elements_out, blocks_out))
+        if count is not None
+    ]
+    if not elements or dtype not in ITEMSIZES:
+        return None
+    return max(elements) * ITEMSIZES[dtype]
