@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from commbench.backends._network import route
+from commbench.backends._torch_store import store
 from commbench.backends.base import (
     AUTO,
     DEFAULTS,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _UNSIGNED = {"uint32": "int32", "uint64": "int64"}  # which torch's Gloo lacks; to be moved, they go as these
 _OPERATIONS = {"sum": "SUM", "avg": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
 _PATIENCE = timedelta(days=1)  # the watchdog ends what hangs
-_INTERFACE = "GLOO_SOCKET_IFNAME"
 _TAG = 79
 
 
@@ -69,22 +68,8 @@ class Backend(OnHost):
         self._rank, self._size = world.rank, world.size
         self.library = f"Gloo of torch {torch.__version__}"
         self.library_file = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
-        address, self._interface = route(world)
-        chosen = os.environ.get(_INTERFACE)
-        self._interface = chosen or self._interface
-        if nameless := world.first_text("" if self._interface else str(world.rank)):
-            raise UsageError(f"the interface by which rank {nameless} reaches the others has no name: set {_INTERFACE}")
-        os.environ[_INTERFACE] = self._interface
-        try:
-            leads = world.rank == 0
-            store = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False) if leads else None
-            port = world.broadcast(store.port if store else None)
-            if store is None:
-                store = distributed.TCPStore(address, port, is_master=False, wait_for_workers=False)
-            self._group: Any = distributed.ProcessGroupGloo(store, world.rank, world.size, _PATIENCE)
-        finally:
-            if chosen is None:  # another group may take another way
-                del os.environ[_INTERFACE]
+        with store(world) as (met, self._interface):
+            self._group: Any = distributed.ProcessGroupGloo(met, world.rank, world.size, _PATIENCE)
 
     def algorithms(self, collective: Any) -> Sequence[Algorithm]:
         """Return `auto`: torch offers no choice."""
