@@ -18,12 +18,13 @@ from commbench.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# How each launcher tells a process its rank, the number of ranks, and how many of them share its node.
+# How each launcher tells a process its rank, the number of ranks, how many of them share its node, and which of those
+# it is.
 _LAUNCHERS = (
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"),
-    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("Open MPI", *(f"OMPI_COMM_WORLD_{what}" for what in ("RANK", "SIZE", "LOCAL_SIZE", "LOCAL_RANK"))),
+    ("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"),
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
 )
 
 # By which launcher's variables each vendor's library finds its ranks.
@@ -38,6 +39,7 @@ class Launch:
     rank: int = 0
     size: int = 1
     on_node: int = 1  # as far as the launcher tells
+    node_rank: int | None = None  # its number among those; None: not told
 
     @property
     def by_mpirun(self) -> bool:
@@ -55,15 +57,16 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch:
     A torchrun that another launcher started, one on each node, is what tells ranks apart.
     """
     innermost = _LAUNCHERS[-1:] if "TORCHELASTIC_RUN_ID" in environment else ()
-    for name, rank, size, on_node in (*innermost, *_LAUNCHERS):
+    for name, rank, size, on_node, node_rank in (*innermost, *_LAUNCHERS):
         if _is_whole(environment.get(rank, "")) and _is_whole(environment.get(size, "")):
             slurm = name == "MPICH" and "SLURM_PROCID" in environment and on_node not in environment
-            local = environment.get(on_node, "")
+            local, number = environment.get(on_node, ""), environment.get("SLURM_LOCALID" if slurm else node_rank, "")
             return Launch(
                 "Slurm" if slurm else name,
                 int(environment[rank]),
                 int(environment[size]),
                 int(local) if _is_whole(local) else 1,
+                int(number) if _is_whole(number) else None,
             )
     return Launch()
 

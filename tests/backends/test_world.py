@@ -56,6 +56,16 @@ def test_launchers_tell_how_many_ranks_share_a_node(environment: dict[str, str],
     assert launch(crowd).on_node == 1  # not told in a way that is known
 
 
+def test_launchers_tell_which_rank_of_its_node_a_process_is() -> None:
+    assert launch({}).node_rank is None
+    assert launch(OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "3"}).node_rank == 3
+    assert launch(HYDRA).node_rank == 0
+    assert launch(SRUN | {"SLURM_LOCALID": "1"}).node_rank == 1
+    assert launch({"PMI_RANK": "2", "PMI_SIZE": "4"} | SRUN | {"SLURM_LOCALID": "1"}).node_rank == 1
+    assert launch(TORCHRUN | {"LOCAL_RANK": "2"}).node_rank == 2
+    assert launch(TORCHRUN | {"LOCAL_RANK": "first"}).node_rank is None
+
+
 @pytest.mark.parametrize("value", ["", "x", "-1", "1.5"])
 def test_variables_that_are_no_numbers_are_passed_over(value: str) -> None:
     assert told({"OMPI_COMM_WORLD_RANK": value, "OMPI_COMM_WORLD_SIZE": "4"}) == ("", 0, 1)

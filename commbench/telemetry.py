@@ -1,0 +1,406 @@
+"""Record counters of network ports, GPUs and processors while a command runs.
+
+mpirun -n 8 python -m commbench.telemetry --out results/run1 -- python train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic, process_time, time_ns
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from commbench import __version__
+from commbench.attribution.counters import (
+    CONGESTION,
+    DISCARDS,
+    FORMAT,
+    RETRANSMISSIONS,
+    WAITS,
+    Series,
+    data_rate,
+    increments,
+    means,
+    read_series,
+)
+from commbench.attribution.sources import Machine, Source, copied, find
+from commbench.backends.world import Launch, launch
+from commbench.errors import EXIT_USAGE, ResultsError, UsageError
+from commbench.measure.parser import Parser
+from commbench.measure.streams import Patient
+from commbench.results import manifest
+from commbench.results.journal import new_folder
+from commbench.units import parse_number
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+INTERVAL_MS = 100.0
+SHARE = 0.01  # of a core, that sampling takes at most where no interval is asked for
+NOT_FOUND, NOT_STARTED = 127, 126  # exit codes of shells for commands that are not there, and cannot be run
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+TROUBLE = (*DISCARDS, *RETRANSMISSIONS, *CONGESTION)
+SHOWN = 12  # counters of a port that rose
+
+EXAMPLES = """examples:
+  python -m commbench.telemetry -- ./app
+  mpirun -n 8 python -m commbench.telemetry --out results/run1 -- python train.py     one sampler on each node
+  python -m commbench.telemetry --sysfs copy -- sleep 5                               counters of a copy of /sys
+
+exit codes: the command's own (128 + N where signal N ended it); 2 bad usage or input; 126, 127 it cannot be started
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options, which stand before `--`; the command stands behind it."""
+    it = Parser(
+        prog="commbench telemetry",
+        usage="commbench telemetry [options] -- COMMAND ...",
+        description="Record counters of network ports, GPUs and processors while a command runs.",
+        epilog=EXAMPLES,
+    )
+    it.add_argument("--interval", metavar="MS", help="milliseconds between samples (default 100, or 1 %% of a core)")
+    it.add_argument("--out", metavar="PATH", help="a folder, or a file.jsonl (default results/<UTC time>-telemetry)")
+    it.add_argument("--sysfs", metavar="DIR", help="a copy of /sys, or of /sys/class/infiniband, to read instead")
+    it.add_argument("--json", action="store_true", help="the summary as one JSON object, on standard error too")
+    return it
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command, record meanwhile, print the summary on standard error, and exit with the command's code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as nohup and & do
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.stderr = Patient(sys.stderr)
+    launched = launch()
+    try:
+        code = _carry_out(words, launched)
+    except UsageError as error:
+        code = EXIT_USAGE
+        if _samples(launched):
+            _say(f"commbench telemetry: error: {error}")
+    raise SystemExit(code)
+
+
+def _samples(launched: Launch) -> bool:
+    """Whether this process samples: one on each node; all where the launcher does not tell which is its first."""
+    return not launched.node_rank
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _carry_out(words: list[str], launched: Launch) -> int:
+    place = words.index("--") if "--" in words else len(words)
+    options, command = parser().parse_args(words[:place]), words[place + 1 :]
+    if not command:
+        raise UsageError("the command is missing: put it behind -- (python -m commbench.telemetry -- ./app)")
+    interval = None if options.interval is None else parse_number(options.interval, "--interval", least=1)
+    machine = Machine() if options.sysfs is None else copied(options.sysfs)
+    if shutil.which(command[0]) is None:
+        return _not_started(command, FileNotFoundError(0, "no such command, or no permission to run it"))
+    if not _samples(launched):
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            return _not_started(command, error)
+    found = find(machine)
+    notes = list(found.notes)
+    refresh = max((source.refresh_ms for source in found.sources), default=0)
+    asked = INTERVAL_MS if interval is None else interval
+    if asked < refresh:
+        notes.append(f"sampled every {refresh} ms rather than {asked:g}: adapters refresh their counters so often")
+    every = max(asked, refresh)
+    path, stream = _open(options.out, launched)
+    head = {
+        **{"telemetry": FORMAT, "commbench": __version__, "host": os.uname().nodename},
+        **{"rank": launched.rank, "ranks": launched.size, "time": manifest.now(), "command": command},
+        "interval_ms": every,
+        "sources": [
+            {"source": one.name, "kind": one.kind, "facts": one.facts, "columns": one.columns} for one in found.sources
+        ],
+        "notes": notes,
+    }
+    recorder = Recorder(stream, head, found.sources)
+    if recorder.lost:
+        raise ResultsError(f"cannot write to {path}: {recorder.lost}; name another place by --out")
+    try:
+        ran = run(command, recorder, every / 1e3, SHARE if interval is None else None)
+    except OSError as error:
+        recorder.close({"notes": []})
+        return _not_started(command, error)
+    after = find(machine).sources
+    recorder.close({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
+    _print_summary(path, recorder, ran, options.json)
+    return ran.code
+
+
+def _not_started(command: Sequence[str], error: OSError) -> int:
+    _say(f"commbench telemetry: error: cannot start {command[0]}: {error.strerror}; is it in PATH, and executable?")
+    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+
+
+def _open(out: str | None, launched: Launch) -> tuple[Path, BinaryIO]:
+    """Return the file of this node and its stream: a new one, or a device such as /dev/null."""
+    path = new_folder(f"results/{manifest.now()}-telemetry") if out is None else Path(out)
+    try:
+        if path.suffix != ".jsonl" and (path.is_dir() or not path.exists()):
+            path.mkdir(parents=True, exist_ok=True)
+            rank = f"-{launched.rank}" if launched.size > 1 and launched.node_rank is None else ""
+            path /= f"telemetry-{os.uname().nodename}{rank}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path, open(path, "wb" if path.is_char_device() else "xb", buffering=0)
+    except FileExistsError:
+        raise ResultsError(f"{path} is there already, and is kept: name another place by --out") from None
+    except OSError as error:
+        raise ResultsError(f"cannot write to {path}: {error.strerror}; name another place by --out") from None
+
+
+class Recorder:
+    """The file that samples go to, a line for each source; a line has what changed since the source's last one."""
+
+    def __init__(self, stream: BinaryIO, head: Mapping[str, Any], sources: Sequence[Source]) -> None:
+        self._stream, self._sources = stream, sources
+        self._names = [[column.name for column in source.columns] for source in sources]
+        self._last: list[dict[str, int | None]] = [{} for _ in sources]
+        self.samples = 0
+        self.lost = ""  # why nothing is written any more
+        self._write([head])
+
+    def sample(self) -> None:
+        """Read every source once, and write it."""
+        if self.lost:
+            return
+        lines = []
+        for place, source in enumerate(self._sources):
+            time, last = time_ns(), self._last[place]
+            row = dict(zip(self._names[place], source.read(), strict=True))
+            changed = {name: number for name, number in row.items() if last.get(name, self) != number}
+            self._last[place] = row
+            lines.append({"s": place, "t": time, "v": changed})
+        self.samples += 1
+        self._write(lines)
+
+    def close(self, end: Mapping[str, Any]) -> None:
+        """Write the last line."""
+        if not self.lost:
+            self._write([{"end": end}])
+        self._stream.close()
+
+    def _write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+        try:
+            if self._stream.write(data) < len(data):
+                self.lost = "the disk is full"
+        except OSError as error:
+            self.lost = str(error.strerror)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How the command ran, and what recording it took."""
+
+    code: int  # 128 + N where signal N ended it
+    seconds: float
+    own_cpu_s: float  # of this process while the command ran
+    before_cpu_s: float  # of this process before that
+    command_cpu_s: float
+    samples: int
+    notes: tuple[str, ...] = ()
+
+
+def run(command: Sequence[str], recorder: Recorder, interval: float, share: float | None) -> Ran:
+    """Run a command and sample every `interval` seconds, or less often where that took more than `share` of a core.
+
+    The command has this process's standard streams and process group. Signals that another process sends to this one
+    are passed on; the terminal sends its own (Ctrl-C) to both. Raises OSError for a command that cannot be started.
+    """
+    watched = {*FORWARDED, signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)  # they are waited for, between samples
+    try:
+        before = process_time()
+        recorder.sample()
+        began, longest = monotonic(), 0.0
+        defaults = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python ignores, and children would
+        child = os.posix_spawnp(command[0], list(command), os.environ, setsigmask=mask, setsigdef=defaults)
+        due = began + interval
+        while True:
+            told = signal.sigtimedwait(watched, max(0.0, due - monotonic()))
+            if told is None:
+                spent = process_time()
+                recorder.sample()
+                now, used = monotonic(), process_time()
+                # With another sample as dear as this one, at the next: within the share.
+                rest = began + (2 * used - spent - before) / share if share else 0.0
+                late = max(due + interval, now) if rest <= now + interval else rest
+                longest, due = max(longest, late - due), late
+            elif told.si_signo == signal.SIGCHLD:
+                ended, status, usage = os.wait4(child, os.WNOHANG)
+                if ended:
+                    break
+            elif told.si_code <= 0:  # SI_USER and what else processes send; the kernel's own are above
+                os.kill(child, told.si_signo)
+        seconds = monotonic() - began
+        recorder.sample()
+        own = process_time() - before
+    finally:
+        while signal.sigtimedwait(watched, 0):
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    notes = []
+    if longest > 1.5 * interval:
+        notes.append(f"sampled up to {1e3 * longest:.0f} ms apart, lest it take more than {100 * SHARE:g} % of a core")
+    code = os.waitstatus_to_exitcode(status)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Ran(128 - code if code < 0 else code, seconds, own, before, cpu, recorder.samples, tuple(notes))
+
+
+def _changes(before: Sequence[Source], after: Sequence[Source]) -> list[str]:
+    """Return what is to be said of sources that came, went or changed while the command ran."""
+    old, new = ({source.name: source for source in sources} for sources in (before, after))
+    notes = [f"{name} came while the command ran, and was not sampled" for name in new.keys() - old.keys()]
+    notes += [f"{name} went while the command ran" for name in old.keys() - new.keys()]
+    for name in old.keys() & new.keys():
+        facts = new[name].facts
+        differ = {key: value for key, value in old[name].facts.items() if facts.get(key) != value}
+        notes += [f"{name}: {key} was {value!r} at first, and {facts.get(key)!r} then" for key, value in differ.items()]
+    return sorted(notes)
+
+
+def summarise(series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Return of each source what its counters rose by and how fast, and its gauges' means; None where not known."""
+    found = []
+    for one in series:
+        counters, gauges = {}, {}
+        for name, values in one.values.items():
+            there = one.time[values == values]  # but for NaN
+            unit, window = one.units[name], (there[0], there[-1]) if len(there) else (0, 0)
+            if name in one.gauges:
+                gauges[name] = {"unit": unit, "mean": _known(means(one, name, *window))}
+                continue
+            risen = _known(increments(one, name, *window))
+            seconds = float(window[1] - window[0]) / 1e9
+            rate = None if risen is None or not seconds else risen / seconds
+            counters[name] = {"unit": unit, "increment": risen, "rate": rate}
+        about = {"source": one.source, "kind": one.kind, "facts": dict(one.facts), "samples": len(one.time)}
+        found.append({**about, "carries": data_rate(one.facts), "counters": counters, "gauges": gauges})
+    return found
+
+
+def _known(value: float) -> float | None:
+    return float(value) if value == value else None
+
+
+def _print_summary(path: Path, recorder: Recorder, ran: Ran, as_json: bool) -> None:
+    series: Sequence[Series] = ()
+    notes: list[str] = [f"{path}: nothing was written any more: {recorder.lost}"] if recorder.lost else []
+    if path.is_file():
+        series, said = read_series(path)
+        notes += [note.removeprefix(f"{path.name}: ") for note in said]
+    else:
+        notes.append(f"no summary: {path} keeps nothing that could be read again")
+    sources = summarise(series)
+    if as_json:
+        about = {"telemetry": FORMAT, "host": os.uname().nodename, "file": str(path), **asdict(ran)}
+        _say(json.dumps({**about, "sources": sources, "notes": notes}))
+        return
+    every = f", {1e3 * ran.seconds / (ran.samples - 1):.0f} ms apart" if ran.samples > 1 else ""
+    _say(f"# telemetry of {os.uname().nodename}: {ran.seconds:.2f} s, {ran.samples} samples{every}; {path}")
+    share = 100 * ran.own_cpu_s / ran.seconds
+    _say(f"# own CPU: {share:.2f} % of a core while the command ran, {ran.before_cpu_s:.2f} s before")
+    for line in (*_ports(sources), *_processors(sources), *_gpus(sources)):
+        _say(line)
+    for note in notes:
+        _say(f"# note: {note}")
+
+
+def _ports(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    ports = [one for one in sources if one["kind"] == "rdma"]
+    if not ports:
+        return []
+    wide = max(8, *(len(one["source"]) for one in ports))
+    lines = [
+        f"# {'rdma':<{wide}}  carries    sends receives   sends receives      waits",
+        f"# {'':<{wide}}   (GB/s)   (GB/s)   (GB/s)     (%)      (%)  (ticks/s)",
+    ]
+    for one in ports:
+        carries, sends, receives = one["carries"], _data(one, "xmit"), _data(one, "rcv")
+        if sends is not None or receives is not None or "/" in one["source"]:
+            shares = [None if rate is None or not carries else 100 * rate / carries for rate in (sends, receives)]
+            cells = [_number(rate, 8, 3, 1e-9) for rate in (carries, sends, receives)]
+            cells += [_number(shares[0], 7, 1), _number(shares[1], 8, 1)]
+            cells.append(_number(one["counters"].get(WAITS[0], {}).get("rate"), 10, 0))
+            lines.append(f"  {one['source']:<{wide}} {' '.join(cells)}")
+    risen = {one["source"]: _risen(one) for one in ports}
+    lines += [f"# {name} counted: {text}" for name, text in risen.items() if text]
+    quiet = [name for name, text in risen.items() if not text]
+    return [*lines, *([f"# no counter of errors, retransmissions or congestion rose: {', '.join(quiet)}"] if quiet else [])]
+
+
+def _data(one: Mapping[str, Any], way: str) -> float | None:
+    """Return bytes/s that a port sent or received: by 64 bits where there are two counters of it."""
+    names = (f"port_{way}_data_64", f"port_{way}_data")
+    rates = (one["counters"][name]["rate"] for name in names if name in one["counters"])
+    return next((rate for rate in rates if rate is not None), None)
+
+
+def _risen(one: Mapping[str, Any]) -> str:
+    """Return which counters of errors, retransmissions and congestion rose: those that tell of trouble first."""
+    risen = {
+        name: counter
+        for name, counter in one["counters"].items()
+        if counter["increment"] and not counter["unit"] and not name.endswith("_requests")  # these are traffic
+    }
+    names = sorted(risen, key=lambda name: (name not in TROUBLE, -risen[name]["increment"]))
+    texts = [f"{name} {risen[name]['increment']:.0f} ({risen[name]['rate']:.3g}/s)" for name in names[:SHOWN]]
+    return ", ".join(texts) + (f", and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _processors(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for one in sources:
+        if one["kind"] != "cpu":
+            continue
+        rates = {name: counter["rate"] for name, counter in one["counters"].items() if counter["rate"] is not None}
+        cores = {name: rate for name, rate in rates.items() if name.startswith("cpu")}
+        if not cores or "busy" not in rates:
+            continue
+        most = max(cores, key=cores.__getitem__)
+        text = f"# cpu: {100 * rates['busy'] / len(cores):.1f} % of {len(cores)} cores busy, the most {most} "
+        text += f"({100 * cores[most]:.1f} %); {rates.get('context_switches', 0.0):.0f} context switches/s"
+        stalls = {
+            name[9:-5]: rate for name, rate in rates.items() if name.startswith("pressure_") and name[-5:] == "_some"
+        }
+        if stalls:
+            text += f"; tasks waited for {', '.join(f'{name} {100 * rate:.1f} %' for name, rate in stalls.items())}"
+        lines.append(text)
+    return lines
+
+
+def _gpus(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for one in sources:
+        if one["kind"] == "gpu":
+            gauges = [
+                f"{name} {gauge['mean']:.1f} {gauge['unit']}"
+                for name, gauge in one["gauges"].items()
+                if gauge["mean"] is not None
+            ]
+            lines.append(f"# {one['source']}: {', '.join(gauges) or 'nothing told'}")
+    return lines
+
+
+def _number(value: float | None, width: int, decimals: int, factor: float = 1.0) -> str:
+    return f"{'-':>{width}}" if value is None else f"{factor * value:{width}.{decimals}f}"
+
+
+if __name__ == "__main__":
+    main()
