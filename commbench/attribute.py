@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
@@ -21,6 +22,8 @@ from commbench.units import expand_ranges, parse_number
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution, Choice
 
+MEMORY = "memory"  # of --peak: GB/s
+CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
 EXAMPLES = """examples:
   python -m commbench.attribute traces/                          one trace a rank, of the PyTorch profiler and others
@@ -46,12 +49,21 @@ def parser() -> argparse.ArgumentParser:
     add("--partial", action="store_true", help="go on where traces of ranks are missing, double, or of another job")
     add("--compare", metavar="TRACE", nargs="+", help="traces of another run, to be compared with the first ones")
     add = it.add_argument_group("what it is held against").add_argument
-    add("--results", metavar="PATH", nargs="+", default=[], help="measured runs of this cluster: of collectives, for "
-                                                                 "excess; of kernels, for the bandwidth of memory")  # fmt: skip
-    add("--peak", metavar="TYPE=TFLOPS,...", help="what the device computes at most: bfloat16=989,float32=67")
+    add(
+        "--results",
+        metavar="PATH",
+        nargs="+",
+        default=[],
+        help="measured runs of this cluster: of collectives, for excess; of kernels, for the bandwidth of memory",
+    )
+    add("--peak", metavar="TYPE=N,...", help="what the device can do: bfloat16=989 (TFLOP/s), memory=2900 (GB/s)")
     add("--rdma", metavar="DIR", help="counters of ports, recorded during the run: tell congestion")
     add = it.add_argument_group("what comes out").add_argument
-    add("--out", metavar="DIR", help="write report.html, pictures, tables as CSV, attribution.json, and trace.json for Perfetto")
+    add(
+        "--out",
+        metavar="DIR",
+        help="write report.html, pictures, tables as CSV, attribution.json, and trace.json for Perfetto",
+    )
     add("--json", action="store_true", help="print JSON")
     return it
 
@@ -70,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _carry_out(options: argparse.Namespace, command: str) -> None:
-    from commbench.report import attribution_compare as compare
     from commbench.report import attribution_screen as screen
 
     if options.out:
@@ -84,7 +95,7 @@ def _carry_out(options: argparse.Namespace, command: str) -> None:
     elif other is None:
         print(screen.text(found), end="")
     else:
-        print("\n".join([*screen.statement_lines(compare.words(found, other)), "", *screen.table_lines(compare.table(found, other))]))
+        print("\n".join(screen.comparison_lines(found, other)))
     if options.out:
         from commbench.report.attribution import write
 
@@ -124,16 +135,40 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
     from commbench.attribution.counters import read_series
     from commbench.attribution.injected import read_injection
     from commbench.attribution.reading import read
+    from commbench.results.collect import collect
 
-    records = _records(options.results)
-    series, notes = read_series(options.rdma) if options.rdma else ((), ())
+    records = [record for run in collect(options.results) for record in run.records if not record.simulated]
+    counters, notes = read_series(options.rdma) if options.rdma else ((), ())
+    bandwidth, flops = _peaks(options.peak)
+    folders = dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths))
+    clocks = [path for folder in folders for path in sorted(folder.glob(CLOCKS))]
     return analyse(
         read(paths),
-        read_readings(beside(paths, "clock-rank*.json")),
+        read_readings(clocks),
         records,
-        series,
-        ceilings=_ceilings(options.peak, records),
+        counters,
+        bandwidth=bandwidth,
+        flops=flops,
         choice=choice,
-        injection=read_injection(paths),
+        injection=read_injection(folders),
         notes=notes,
     )
+
+
+def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:
+    """Return the bandwidth of memory (bytes/s) and the FLOP/s by data type that --peak gives."""
+    bandwidth, flops = None, {}
+    for part in text.split(",") if text else ():
+        name, equals, number = part.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not {part!r}")
+        value = parse_number(number, f"--peak {name}", least=1e-6)
+        if name.strip() == MEMORY:
+            bandwidth = value * 1e9
+        else:
+            flops[name.strip()] = value * 1e12
+    return bandwidth, flops
+
+
+if __name__ == "__main__":
+    main()

@@ -44,7 +44,7 @@ def advise(found: Attribution) -> tuple[Advice, ...]:
     """Return what to do next, the most important first; nothing where nothing stands out."""
     if not found.time:
         return ()
-    return tuple((*_late(found), *_transfers(found), *_layers(found)))
+    return (*_late(found), *_transfers(found), *_layers(found))
 
 
 def convicted(found: Attribution) -> list[Culprit]:
@@ -67,12 +67,18 @@ def _late(found: Attribution) -> Iterator[Advice]:
             text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
             yield Advice(f"{text}: look at rank {first} first; {where}", "python -m commbench.doctor")
             continue
-        why, command = _CAUSES.get(one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor"))
+        why, command = _CAUSES.get(
+            one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor")
+        )
         command = command.format(ranks=len(found.traces))
-        yield Advice(f"rank {one.rank} {why} before it arrives; {'on all nodes' if 'mpirun' in command else where}", command)
+        yield Advice(
+            f"rank {one.rank} {why} before it arrives; {'on all nodes' if 'mpirun' in command else where}", command
+        )
     if not late and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
-        yield Advice("ranks wait for one another, and none of them stands out: see whether that is so without work", command)
+        yield Advice(
+            "ranks wait for one another, and none of them stands out: see whether that is so without work", command
+        )
 
 
 def _transfers(found: Attribution) -> Iterator[Advice]:
@@ -86,7 +92,9 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
         if one.congestion:
             yield Advice(text + "counters show no congestion: look for slow links", _pairs(one))
         else:
-            yield Advice(text + "why is not known: counters of the ports (--rdma DIR) would tell congestion", _pairs(one))
+            yield Advice(
+                text + "why is not known: counters of the ports (--rdma DIR) would tell congestion", _pairs(one)
+            )
     large = found.share(COMMUNICATION) >= _WAITED
     for one in [one for one in found.excesses if one.alone is None and _measurable(one) and large][:1]:
         text = f"what {_name(one)} takes alone is not known: measure it on these nodes, and give --results"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import Advice, advise
-from commbench.attribution.ceilings import Ceilings
+from commbench.attribution.ceilings import Ceilings, ceilings
 from commbench.attribution.classes import classify
 from commbench.attribution.clocks import ASSUMED, Alignment, Reading, align
 from commbench.attribution.collectives import Split, split
@@ -50,7 +50,7 @@ class Attribution:
     refusals: tuple[Refusal, ...]
     culprits: tuple[Culprit, ...]
     excesses: tuple[Excess, ...]
-    ceilings: Ceilings
+    ceilings: Mapping[str, Ceilings]  # of each model of device; "": the host's processor, or not told
     notes: tuple[str, ...]  # of all that was clipped, left out, assumed
     advice: tuple[Advice, ...] = ()
     effect: Effect | None = None  # of a delay that was injected into some steps
@@ -91,17 +91,20 @@ def analyse(
     records: Sequence[Record] = (),
     counters: Sequence[Series] = (),
     *,
-    ceilings: Ceilings | None = None,
+    bandwidth: float | None = None,
+    flops: Mapping[str, float] | None = None,
     choice: Choice | None = None,
     injection: Injection | None = None,
     notes: Sequence[str] = (),
 ) -> Attribution:
     """Return where the steps' time went on each rank.
 
-    `readings`: of clocks, by rank; `records`: measured runs of this cluster; `injection`: into which steps a delay was
-    put on purpose; `notes`: what is to be said besides. Raises UsageError where traces are not one of each rank of one job, and `choice` is not partial.
+    `readings`: of clocks, by rank; `records`: measured runs of this cluster; `bandwidth` (bytes/s) and `flops` (FLOP/s
+    by data type): what the device can do, where that is known better than by records and data sheets; `injection`: into
+    which steps a delay was put on purpose; `notes`: what is to be said besides. Raises UsageError where traces are not
+    one of each rank of one job, and `choice` is not partial.
     """
-    choice, ceilings = choice or Choice(), ceilings or Ceilings()
+    choice = choice or Choice()
     ordered, said = one_of_each_rank(traces, choice.partial)
     said += [*notes, *_noted(ordered)]
     matches = match(ordered)
@@ -113,8 +116,10 @@ def analyse(
     chosen, more = _windows(ordered, alignments, choice)
     said += more
     waits = _waits(ordered, splits)
+    limits = {trace.model: ceilings(trace.model, records, bandwidth, flops) for trace in ordered}
+    said += [f"ceilings of {model or 'the processor'}: {its.source}" for model, its in limits.items()]
     found = [
-        layers(trace, its, waiting, classify(trace, ceilings))
+        layers(trace, its, waiting, classify(trace, limits[trace.model]))
         for trace, its, waiting in zip(ordered, chosen, waits, strict=True)
     ]
     inside = tuple(one for one in splits if _inside(one, ordered, chosen))
@@ -126,7 +131,7 @@ def analyse(
         refusals=matches.refusals,
         culprits=culprits(ordered, inside, found),
         excesses=excess(ordered, inside, records, counters),
-        ceilings=ceilings,
+        ceilings=limits,
         notes=tuple(dict.fromkeys(said)),
     )
     it = replace(it, effect=effect(it.traces, it.layers, injection) if injection else None)
@@ -264,9 +269,7 @@ def _waits(traces: Sequence[Trace], splits: Sequence[Split]) -> list[dict[int, i
 def _inside(one: Split, traces: Sequence[Trace], chosen: Sequence[Sequence[Window]]) -> bool:
     """Whether a meeting began in one of the windows, on a rank whose trace is there."""
     times = ((place, _asked(one, place, traces)) for place in one.places)
-    return any(
-        window.start <= at < window.end for place, at in times if at is not None for window in chosen[place]
-    )
+    return any(window.start <= at < window.end for place, at in times if at is not None for window in chosen[place])
 
 
 def _asked(one: Split, place: int, traces: Sequence[Trace]) -> int | None:

@@ -58,7 +58,9 @@ def read_injection(paths: Iterable[str | Path]) -> Injection | None:
             ranks = {fault.partition("=")[2].partition(":")[0] for fault in faults}
             held = () if "*" in ranks else tuple(sorted(map(int, ranks)))
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{path} is not as commbench.train writes it ({error!r}): remove it, or train anew") from None
+            raise UsageError(
+                f"{path} is not as commbench.train writes it ({error!r}): remove it, or train anew"
+            ) from None
         if steps:
             return Injection(", ".join(faults), held, steps)
     return None

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from commbench.attribution.analyse import Attribution
-#from commbench.attribution.chrome import write as write_timeline
+
+# from commbench.attribution.chrome import write as write_timeline
 from commbench.errors import UsageError
 from commbench.report import attribution_compare as compare
 from commbench.report.attribution_screen import TITLES, as_csv, as_json

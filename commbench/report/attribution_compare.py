@@ -14,7 +14,9 @@ from commbench.results.stats import median
 from commbench.topology.show import counted
 
 STEP = "step"
-_ABOUT = "steps of one run are not launches: intervals are over these steps, each alone, and equal launches differ by more"
+_ABOUT = (
+    "steps of one run are not launches: intervals are over these steps, each alone, and equal launches differ by more"
+)
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,14 @@ def _by_step(found: Attribution, layer: str) -> list[float]:
 
 def words(a: Attribution, b: Attribution) -> list[Statement]:
     """Return the comparison in words: what changed for certain, the largest change first."""
-    step, *layers = changes(a, b) or [None]
-    if step is None:
+    every = changes(a, b)
+    if not every:
         return [Statement(DOUBTED, "one of the runs holds no work: nothing can be compared")]
+    step, *layers = every
     found = [Statement(COMPARED, _text(step))]
-    certain = sorted((one for one in layers if one and one.certain), key=lambda one: -abs(one.difference))
+    certain = sorted((one for one in layers if one.certain), key=lambda one: -abs(one.difference))
     found += [Statement(COMPARED, _text(one)) for one in certain]
-    rest = [one.layer for one in layers if one and not one.certain]
+    rest = [one.layer for one in layers if not one.certain]
     if rest:
         found.append(Statement(COMPARED, f"no certain change: {', '.join(rest)}"))
     if len(a.traces) != len(b.traces):

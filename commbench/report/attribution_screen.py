@@ -11,6 +11,7 @@ from typing import Any
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.layers import LAYERS
+from commbench.report import attribution_compare as compare
 from commbench.report.attribution_tables import tables
 from commbench.report.attribution_words import words
 from commbench.report.compare_screen import printable
@@ -40,6 +41,11 @@ def text(found: Attribution) -> str:
         else:
             lines += table_lines(*folded(name, table))
     return "\n".join(lines) + "\n"
+
+
+def comparison_lines(a: Attribution, b: Attribution) -> list[str]:
+    """Return what changed from a to b: words, then the table."""
+    return [*statement_lines(compare.words(a, b)), "", *table_lines(compare.table(a, b))]
 
 
 def statement_lines(statements: Iterable[Statement]) -> Iterator[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import EARLIER, convicted
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.classes import NAME
-from commbench.attribution.layers import COMMUNICATION, HOST, LAYERS, WAITING
+from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median
 from commbench.topology.show import counted
@@ -55,7 +55,9 @@ def _calls(found: Attribution) -> Iterator[Statement]:
     if not found.time:
         return
     every = [one for per in found.layers for one in per]
-    naive, unsplit = (sum(part) / found.time for part in zip(*((one.communication, one.unsplit) for one in every), strict=True))
+    naive, unsplit = (
+        sum(part) / found.time for part in zip(*((one.communication, one.unsplit) for one in every), strict=True)
+    )
     if not any(trace.calls for trace in found.traces):
         text = f"no communication was recognised in any trace; names seen: {', '.join(_names(found)) or 'none'}"
         yield Statement(DOUBTED, text)
@@ -65,11 +67,17 @@ def _calls(found: Attribution) -> Iterator[Statement]:
         text = f"collectives fill {percent(naive)}, {percent(hidden)} hidden under work: with one rank's trace waiting "
         yield Statement(DOUBTED, f"{text}cannot be told from transfer, which takes the traces of the others")
         return
-    text = f"collectives fill {percent(naive)}, as most tools count communication; {percent(found.share(COMMUNICATION))} "
-    text += f"is transfer that nothing hides, {percent(found.share(WAITING))} waiting, {percent(hidden)} hidden under work"
+    text = (
+        f"collectives fill {percent(naive)}, as most tools count communication; {percent(found.share(COMMUNICATION))} "
+    )
+    text += (
+        f"is transfer that nothing hides, {percent(found.share(WAITING))} waiting, {percent(hidden)} hidden under work"
+    )
     yield Statement(TIME, text)
     if unsplit >= 0.001:
-        text = f"in {percent(unsplit)} waiting cannot be told from transfer, as calls have no counterpart: it counts as "
+        text = (
+            f"in {percent(unsplit)} waiting cannot be told from transfer, as calls have no counterpart: it counts as "
+        )
         yield Statement(DOUBTED, f"{text}communication")
 
 
@@ -80,7 +88,9 @@ def _names(found: Attribution) -> list[str]:
     totals: dict[str, int] = {}
     for trace in found.traces:
         if len(trace.spans):
-            time = np.bincount(trace.spans.name, weights=trace.spans.end - trace.spans.start, minlength=len(trace.names))
+            time = np.bincount(
+                trace.spans.name, weights=trace.spans.end - trace.spans.start, minlength=len(trace.names)
+            )
             for name, its in zip(trace.names, time.tolist(), strict=True):
                 totals[name] = totals.get(name, 0) + int(its)
     return [name[:40] for name in sorted(totals, key=lambda name: -totals[name])[:_SEEN]]

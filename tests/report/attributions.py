@@ -8,7 +8,6 @@ import numpy as np
 
 from commbench.attribution.advice import advise
 from commbench.attribution.analyse import Attribution
-from commbench.attribution.ceilings import Ceilings
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import SHARED, Alignment
 from commbench.attribution.collectives import Split
@@ -89,7 +88,7 @@ def attribution(
         refusals=(Refusal(name or "other", "the counts differ", 2),),
         culprits=(culprit,),
         excesses=() if excess is None else (excess,),
-        ceilings=Ceilings(),
+        ceilings={},
         notes=(f"made by hand {name}".strip(),),
     )
     return _advised(found)

@@ -16,13 +16,15 @@ _CELLS = 200  # at most, along and up: of more, neighbours share one
 def of_steps(found: Attribution) -> Iterator[Drawing]:
     """Yield a map where several ranks met."""
     if len(found.traces) > 1 and any(len(one.places) > 1 for one in found.splits):
-        what = "step" if _by_step(found) else "collective"
+        steps = _by_step(found)
+        what = "step" if steps else "collective"
+        off = max(one.error for one in found.alignments) / 1e6
         yield Drawing(
             "late-ranks",
             f"how late each rank arrives, {what} by {what}",
-            f"After the first rank of the group, {'the mean over the collectives of a step' if _by_step(found) else 'at each one'}"
-            f". Grey: nothing is known. Clocks agree to {max(one.error for one in found.alignments) / 1e6:.3g} ms; less "
-            "than twice that means nothing. Where there are more than 200, neighbours share a cell, which shows the latest.",
+            f"After the first of the group{', the mean over the collectives of a step' if steps else ''}. Grey: "
+            f"nothing is known. Clocks agree to {off:.3g} ms; less than twice that means nothing. Of more than {_CELLS} "
+            "neighbours share a cell, which shows the latest.",
             partial(draw, found),
         )
 
@@ -38,7 +40,9 @@ def draw(found: Attribution) -> Any:
     from matplotlib.figure import Figure
 
     values = late_by(found) / 1e6
-    names: list[str] = [str(step) for step in found.steps] if _by_step(found) else list(map(str, range(values.shape[1])))
+    names: list[str] = (
+        [str(step) for step in found.steps] if _by_step(found) else list(map(str, range(values.shape[1])))
+    )
     each = [-(-size // _CELLS) for size in values.shape]
     values = _folded(_folded(values, each[0]).T, each[1]).T
     known = values[np.isfinite(values)]
@@ -87,4 +91,6 @@ def _folded(values: Any, each: int) -> Any:
     if each == 1:
         return values
     rows = [values[first : first + each] for first in range(0, len(values), each)]
-    return np.array([np.where(np.isnan(row).all(axis=0), np.nan, np.nanmax(np.nan_to_num(row, nan=-1), axis=0)) for row in rows])
+    return np.array(
+        [np.where(np.isnan(row).all(axis=0), np.nan, np.nanmax(np.nan_to_num(row, nan=-1), axis=0)) for row in rows]
+    )

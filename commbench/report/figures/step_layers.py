@@ -18,7 +18,9 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
     """Yield one picture of all ranks."""
     if found.time:
         ranks = len(found.traces)
-        some = "" if ranks <= _ROWS else f" {_ROWS} of {ranks} ranks are shown, the most and the least waiting among them."
+        some = (
+            "" if ranks <= _ROWS else f" {_ROWS} of {ranks} ranks are shown, the most and the least waiting among them."
+        )
         yield Drawing(
             "step-layers",
             "where each rank's step goes",

@@ -29,7 +29,9 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
             continue
         what = "all of the traces" if step is None else f"step {step}, the {name} of {len(lengths)}"
         rows = len(_places(found, step))
-        thinned = "" if rows <= _ROWS else f" {_ROWS} of {rows} ranks are shown, the most and the least waiting among them."
+        thinned = (
+            "" if rows <= _ROWS else f" {_ROWS} of {rows} ranks are shown, the most and the least waiting among them."
+        )
         yield Drawing(
             f"step-timeline-{name}",
             f"one step over all ranks: {what}",
