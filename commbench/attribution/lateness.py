@@ -1,13 +1,32 @@
-"""Who was late, how often, and what that rank was doing before it came."""
+"""Who was late, how often, and what that rank was doing before it came.
+
+A rank is late where the others had to wait for it by more than twice what the clocks may be off. Why is told by its own
+layers: between the end of the last meeting of the same group, where all were together, and its arrival it spent more
+time in some layer than the others did (their median). Where that layer is waiting, an earlier collective of another
+group held it up, and whoever was late there is asked in turn, up to the first.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from commbench.attribution.collectives import Split
-from commbench.attribution.layers import Layers
+from commbench.attribution.layers import LAYERS, WAITING, Layers, Window
 from commbench.attribution.trace import Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Times = NDArray[np.int64]
+
+EARLIER = "earlier collective"  # a cause beside those of LAYERS
+STANDS_OUT = 0.5  # of a lateness, that a layer explains before it is called its cause
 
 
 @dataclass(frozen=True)
@@ -31,4 +50,213 @@ def culprits(
     traces: Sequence[Trace], splits: Sequence[Split], layers: Sequence[Sequence[Layers]]
 ) -> tuple[Culprit, ...]:
     """Return who was late, the one most waited for first. `layers`: of each trace, its steps."""
-    raise NotImplementedError
+    lines = [_Timeline.of(steps) for steps in layers]
+    history = _History(traces, splits, lines)
+    certain = [split for split in splits if split.culprit is not None and split.distinguishable]
+    late: dict[int, list[Split]] = defaultdict(list)  # by place of the trace
+    by_step: dict[int | None, Counter[int]] = defaultdict(Counter)  # what was waited for whom
+    for split in certain:
+        late[place := _culprit(split)].append(split)
+        window = lines[place].window(_arrival(traces, split, place))
+        if window is not None:
+            by_step[window.step][place] += _waited(split)
+    took_part = Counter(place for split in certain for place in split.places)
+    worst = Counter(waited.most_common(1)[0][0] for waited in by_step.values())
+    steps = {one.window.step for of_trace in layers for one in of_trace}
+    found = []
+    for place, those in late.items():
+        reasons = [history.reason(split, place) for split in those]
+        main = _main([split.lateness for split in those], reasons)
+        told = [reason.before for reason in reasons if reason.before is not None]
+        before = np.rint(np.median(told, axis=0)).astype(int).tolist() if told else None
+        found.append(
+            Culprit(
+                rank=_rank(traces, place),
+                meetings=len(those),
+                of=took_part[place],
+                steps=worst[place],
+                of_steps=len(steps),
+                lateness=round(float(np.median([split.lateness for split in those]))),
+                waited=sum(map(_waited, those)),
+                cause=main.cause,
+                before={} if before is None else dict(zip(LAYERS, before, strict=True)),
+                upstream=main.upstream,
+                through=main.through,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (-one.waited, one.rank)))
+
+
+def _rank(traces: Sequence[Trace], place: int) -> int:
+    rank = traces[place].rank
+    return place if rank is None else rank
+
+
+def _culprit(split: Split) -> int:
+    if split.culprit is None:
+        raise ValueError("nobody was late")
+    return split.culprit
+
+
+def _main(latenesses: Sequence[int], reasons: Sequence[_Reason]) -> _Reason:
+    """Return the reason that explains most lateness: first the cause, then among its reasons whom it came from."""
+    causes: Counter[str] = Counter()
+    sources: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+    for lateness, reason in zip(latenesses, reasons, strict=True):
+        causes[reason.cause] += lateness
+        sources[reason.cause, reason.upstream, reason.through] += lateness
+    cause = causes.most_common(1)[0][0]
+    _, upstream, through = next(source for source, _ in sources.most_common() if source[0] == cause)
+    return _Reason(cause, None, upstream, through)
+
+
+def _waited(split: Split) -> int:
+    """Return what others waited for the culprit in all; where only arrivals are known, from theirs to its own."""
+    if not split.skew_only:
+        return int(split.wait.sum())  # its own is 0
+    return int(np.maximum(split.arrival[split.places.index(_culprit(split))] - split.arrival, 0).sum())
+
+
+def _arrival(traces: Sequence[Trace], split: Split, place: int) -> int:
+    """Return when a rank arrived, on its own clock."""
+    return traces[place].calls[split.meeting.calls[place]].arrival or 0
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """The layers of one trace over all its windows."""
+
+    windows: tuple[Window, ...]  # in order of time
+    edges: Times  # (n,)
+    labels: NDArray[np.uint8]  # (n,), from each edge on; len(LAYERS): in no window
+    until: Times  # (n, layers): ns in each layer before each edge
+
+    @classmethod
+    def of(cls, steps: Sequence[Layers]) -> _Timeline:
+        ordered = sorted(steps, key=lambda one: one.window.start)
+        edges = np.concatenate([np.zeros(0, dtype=np.int64), *(one.edges for one in ordered)])
+        outside = np.array([len(LAYERS)], dtype=np.uint8)
+        labels = np.concatenate([outside[:0], *(part for one in ordered for part in (one.labels, outside))])
+        spent = np.zeros((len(edges), len(LAYERS) + 1), dtype=np.int64)
+        if len(edges):
+            spent[np.arange(1, len(edges)), labels[:-1]] = np.diff(edges)
+        return cls(tuple(one.window for one in ordered), edges, labels, np.cumsum(spent, axis=0))
+
+    def window(self, time: int) -> Window | None:
+        """Return the window that a time is in."""
+        at = bisect_right(self.windows, time, key=lambda window: window.start) - 1
+        return self.windows[at] if at >= 0 and time < self.windows[at].end else None
+
+    def spent(self, since: int, until: int) -> Times:
+        """Return the ns in each layer between two times."""
+        return (self._before(until) - self._before(since))[: len(LAYERS)]
+
+    def _before(self, time: int) -> Times:
+        at = int(np.searchsorted(self.edges, time, side="right")) - 1
+        if at < 0:
+            return np.zeros(len(LAYERS) + 1, dtype=np.int64)
+        before = self.until[at].copy()
+        before[self.labels[at]] += time - int(self.edges[at])
+        return before
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """Why a rank was late at one meeting."""
+
+    cause: str
+    before: Times | None  # (layers,)
+    upstream: tuple[int, ...] = ()
+    through: str = ""
+
+
+class _History:
+    """What each rank took part in, in order of its own time."""
+
+    def __init__(self, traces: Sequence[Trace], splits: Sequence[Split], lines: Sequence[_Timeline]) -> None:
+        self.traces, self.lines = traces, lines
+        self.mine: dict[int, list[tuple[int, Split]]] = defaultdict(list)  # by arrivals
+        self.of_group: dict[tuple[int, frozenset[int]], list[tuple[int, Split]]] = defaultdict(list)  # by ends
+        for split in splits:
+            for place in split.places:
+                self.mine[place].append((_arrival(traces, split, place), split))
+                self.of_group[place, frozenset(split.meeting.group)].append((self.end(split, place), split))
+        for those in (*self.mine.values(), *self.of_group.values()):
+            those.sort(key=_time)
+
+    def end(self, split: Split, place: int) -> int:
+        end = self.traces[place].calls[split.meeting.calls[place]].end
+        return _arrival(self.traces, split, place) if end is None else end
+
+    def reason(self, split: Split, place: int) -> _Reason:
+        """Return why a rank was late, by its layers and those of whom it had waited for."""
+        since, before = self.excess(split, place)
+        if before is None:
+            return _Reason("", None)
+        cause = self.layer(split, before)
+        if cause != WAITING:
+            return _Reason(cause, before)
+        chain, through, seen = [], "", {id(split)}
+        while cause == WAITING and since is not None:
+            earlier = self.longest_wait(place, since, _arrival(self.traces, split, place))
+            if earlier is None or id(earlier) in seen or earlier.culprit == place:
+                break
+            seen.add(id(earlier))
+            split, place = earlier, _culprit(earlier)
+            chain.append(_rank(self.traces, place))
+            through = through or split.meeting.label
+            since, found = self.excess(split, place)
+            cause = "" if found is None else self.layer(split, found)
+        return _Reason(EARLIER if chain else WAITING, before, tuple(chain), through)
+
+    def layer(self, split: Split, before: Times) -> str:
+        """Return the layer that stands out, or nothing."""
+        most = int(np.argmax(before))
+        return LAYERS[most] if before[most] >= max(STANDS_OUT * split.lateness, split.error) else ""
+
+    def excess(self, split: Split, place: int) -> tuple[int | None, Times | None]:
+        """Return since when a rank was apart from its group, and its ns by layer since then less the others' median."""
+        earlier = self.before(split, place)
+        mine = self.since(split, earlier, place)
+        others = [
+            self.lines[other].spent(since, _arrival(self.traces, split, other))
+            for other in split.places
+            if other != place and (since := self.since(split, earlier, other)) is not None
+        ]
+        if mine is None or not others or not len(self.lines[place].edges):
+            return None, None
+        spent = self.lines[place].spent(mine, _arrival(self.traces, split, place))
+        return mine, spent - np.rint(np.median(others, axis=0)).astype(np.int64)
+
+    def before(self, split: Split, place: int) -> Split | None:
+        """Return the last meeting of the same group that had ended when a rank arrived at one."""
+        those = self.of_group[place, frozenset(split.meeting.group)]
+        at = bisect_right(those, _arrival(self.traces, split, place), key=_time) - 1
+        while at >= 0 and those[at][1] is split:
+            at -= 1
+        return those[at][1] if at >= 0 else None
+
+    def since(self, split: Split, earlier: Split | None, place: int) -> int | None:
+        """Return when a rank left the earlier meeting; without one, when the step began in which it arrived."""
+        arrival = _arrival(self.traces, split, place)
+        if not len(self.lines[place].edges):
+            return None
+        if earlier is not None and place in earlier.places:
+            return min(self.end(earlier, place), arrival)
+        window = self.lines[place].window(arrival)
+        return None if window is None else window.start
+
+    def longest_wait(self, place: int, since: int, until: int) -> Split | None:
+        """Return the meeting between two times at which a rank waited longest for someone who was late for certain."""
+        those = self.mine[place]
+        waits = [
+            (int(split.wait[split.places.index(place)]), split)
+            for _, split in those[bisect_left(those, since, key=_time) : bisect_left(those, until, key=_time)]
+            if split.culprit is not None and split.distinguishable
+        ]
+        wait, split = max(waits, key=_time, default=(0, None))
+        return split if wait > 0 else None
+
+
+def _time(one: tuple[int, Split]) -> int:
+    return one[0]

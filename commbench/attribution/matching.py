@@ -49,6 +49,13 @@ class Meeting:
     uneven: bool = False  # ranks take part with unlike numbers of elements, as in an all_to_allv
     supposed: bool = False  # nothing tells the group: all ranks of the job were taken
 
+    @property
+    def label(self) -> str:
+        """How the group is called on screen."""
+        if self.operation == MESSAGE:
+            return f"rank {self.group[0]} to rank {self.group[1]}"
+        return _label(self.group, self.group_name)
+
 
 @dataclass(frozen=True)
 class Refusal:
