@@ -153,12 +153,14 @@ def _flight_record() -> bytes:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Drop what the body's libraries write to standard output, which is ours: the profiler notes its start there."""
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    """Drop what C++ prints in the body: the profiler notes its start and its end, on one stream or the other."""
+    kept, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
     try:
+        for stream in kept:
+            os.dup2(nowhere, stream)
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
         os.close(nowhere)

@@ -51,6 +51,7 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
         profiling.keep_flight_record()
     import torch
 
+    world.meet_asleep()  # ranks that wait in MPI would keep the cores from those that still load torch
     torch.set_num_threads(options.threads or max(1, world.cores // world.node_size))
     place = _place(world, options)
     watchdog.tell(_Guide(world.size, options.warmup))
