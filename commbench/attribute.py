@@ -148,7 +148,7 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
         records,
         counters,
         bandwidth=bandwidth,
-        flops=flops,
+        flops=flops or None,
         choice=choice,
         injection=read_injection(folders),
         notes=notes,

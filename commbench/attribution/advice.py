@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 # From which part of all ranks' time on something is worth a line.
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
-_OFTEN = 0.5  # of the meetings at which somebody was late
+_LEVEL = 0.05  # how often chance convicts any rank, at most
 _SURELY_MORE = 1.1  # times what a collective takes alone
 _MOST = 3  # lines of one kind
 EARLIER = "earlier collective"  # a culprit's cause: it had waited itself
@@ -48,12 +49,25 @@ def advise(found: Attribution) -> tuple[Advice, ...]:
 
 
 def convicted(found: Attribution) -> list[Culprit]:
-    """Return the ranks that others surely waited for, and for long enough to matter."""
+    """Return the ranks that were last more often than chance gives, and that others waited for long enough to matter.
+
+    By chance each rank is last as often as any other: a binomial tail, of at most 5 % over the number of ranks, so that
+    all ranks together are wrong in at most 5 % of jobs (Bonferroni). Collectives of a step depend on one another, which
+    this leaves out.
+    """
+    ranks = len(found.traces)
     return [
         one
         for one in found.culprits
-        if one.of and one.meetings >= _OFTEN * one.of and one.waited >= _WAITED * found.time
+        if ranks > 1 and one.waited >= _WAITED * found.time and _tail(one.meetings, one.of, 1 / ranks) <= _LEVEL / ranks
     ]
+
+
+def _tail(least: int, of: int, chance: float) -> float:
+    """Return the probability of at least so many of `of` where each has this chance, strictly between 0 and 1."""
+    yes, no = math.log(chance), math.log1p(-chance)
+    ways = (math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(least, of + 1))
+    return sum(math.exp(way + k * yes + (of - k) * no) for k, way in zip(range(least, of + 1), ways, strict=True))
 
 
 def _late(found: Attribution) -> Iterator[Advice]:

@@ -102,21 +102,24 @@ def _late(found: Attribution) -> Iterator[Statement]:
         yield Statement(SLOW, _culprit(found, one))
     if len(late) > _MOST:
         yield Statement(SLOW, f"and {counted(len(late) - _MOST, 'more late rank')}, in the table below")
-    if not late and len(found.traces) > 1 and found.splits:
-        sure = sum(one.distinguishable and one.culprit is not None for one in found.splits)
-        of = f"of {counted(len(found.splits), 'collective')} somebody was late for certain at {sure}"
-        yield Statement(TIME, f"no rank is the one that others wait for: {of}")
+    if late or len(found.traces) == 1 or not found.splits:
+        return
+    text = f"no rank is late more often than chance gives ({certainty(found)})"
+    if found.culprits:
+        most = max(found.culprits, key=lambda one: one.meetings)
+        text += f"; most often rank {most.rank}, at {most.meetings} of {counted(most.of, 'collective')}"
+    yield Statement(TIME, text)
 
 
 def _culprit(found: Attribution, one: Culprit) -> str:
+    each = one.waited / (len(found.traces) - 1) / len(found.steps)
     text = f"rank {one.rank} is late: the last one at {one.meetings} of the {one.of} collectives at which any rank was "
-    text += f"late for certain, by {ms(one.lateness)} (median); the others waited {ms(one.waited)} for it in all, "
-    text += f"{percent(one.waited / found.time)} of all time"
+    text += f"late for certain, by {ms(one.lateness)} (median); each other rank waits {ms(each)} a step for it (mean), "
+    text += "hidden under work or not"
     if one.cause == EARLIER and one.upstream:
         text += f"; it had waited itself in {one.through or 'another group'}, for rank {one.upstream[-1]}"
     elif one.cause:
-        more = one.before.get(one.cause, 0)
-        text += f"; before it arrives it spends {ms(more)} more than they do in {one.cause}"
+        text += f"; before it arrives it spends {ms(one.before.get(one.cause, 0))} more than they do in {one.cause}"
     else:
         text += "; no layer of its time before stands out"
     return f"{text} ({certainty(found)})"
@@ -158,8 +161,8 @@ def _doubts(found: Attribution) -> Iterator[Statement]:
         yield Statement(DOUBTED, text + more)
     low = [one for one in found.splits if one.low_confidence]
     if low:
-        reasons = ", ".join(dict.fromkeys(one.low_confidence for one in low))
-        yield Statement(DOUBTED, f"{len(low)} of {counted(len(found.splits), 'collective')}: low confidence: {reasons}")
+        text = f"{len(low)} of {counted(len(found.splits), 'collective')} with low confidence, the first of them: "
+        yield Statement(DOUBTED, text + low[0].low_confidence)
     evidence: dict[str, int] = {}
     for one in (one for per in found.layers for one in per):
         for name, time in one.evidence.items():
@@ -190,8 +193,11 @@ def excess_name(one: Excess) -> str:
 
 
 def ms(ns: float) -> str:
-    """Return a duration with three digits, in milliseconds, from a second on in seconds."""
-    return f"{ns / 1e9:.3g} s" if abs(ns) >= 1e9 else f"{ns / 1e6:.3g} ms"
+    """Return a duration with three digits, in the unit that suits it."""
+    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if abs(ns) >= unit:
+            return f"{ns / unit:.3g} {name}"
+    return f"{ns:.3g} ns" if ns else "0 ms"
 
 
 def percent(part: float) -> str:

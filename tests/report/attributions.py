@@ -44,7 +44,7 @@ def layers_of(window: Window, parts: Mapping[str, int], hidden: int = 0) -> Laye
 
 def attribution(
     ranks: int = 2,
-    steps: int = 3,
+    steps: int = 6,
     late: int = 1,
     host: str = "n0",
     name: str = "",

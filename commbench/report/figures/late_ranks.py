@@ -22,7 +22,7 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
         yield Drawing(
             "late-ranks",
             f"how late each rank arrives, {what} by {what}",
-            f"After the first of the group{', the mean over the collectives of a step' if steps else ''}. Grey: "
+            f"After the first of the group{', the mean over a step' if steps else ''}. Grey: "
             f"nothing is known. Clocks agree to {off:.3g} ms; less than twice that means nothing. Of more than {_CELLS} "
             "neighbours share a cell, which shows the latest.",
             partial(draw, found),
