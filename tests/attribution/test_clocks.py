@@ -28,7 +28,7 @@ from commbench.attribution.clocks import (
 from commbench.attribution.matching import match
 from commbench.attribution.trace import Trace
 from commbench.errors import UsageError
-from tests.attribution.made import MS, call, trace, world
+from tests.attribution.jobs import MS, call, trace, world
 
 EPOCH = 1_796_000_000_000_000_007  # ns: beyond what a float holds exactly
 SECOND = 1_000_000_000

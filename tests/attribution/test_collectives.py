@@ -13,7 +13,7 @@ from commbench.attribution.clocks import Alignment, align
 from commbench.attribution.collectives import Split, split
 from commbench.attribution.matching import match
 from commbench.attribution.trace import Call, Trace
-from tests.attribution.made import MS, call, trace, world
+from tests.attribution.jobs import MS, call, trace, world
 
 
 def splits(traces: list[Trace], partial: bool = False) -> list[Split]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commbench.attribution.matching import Matches, Meeting, match
 from commbench.attribution.trace import Call, Trace
 from commbench.errors import UsageError
-from tests.attribution.made import MS, WORLD, call, trace, world
+from tests.attribution.jobs import MS, WORLD, call, trace, world
 
 PAIR = (0, 1)
 

@@ -1,4 +1,4 @@
-"""Made-up traces in memory: calls of ranks, with whatever a test wants to differ."""
+"""Traces of several ranks, in memory: their calls, with whatever a test wants to differ."""
 
 from __future__ import annotations
 
