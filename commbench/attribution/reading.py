@@ -88,7 +88,9 @@ def read_file(path: str | Path) -> list[Trace]:
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror or error}") from None
     if unpacked.broken:
-        return [_noted(trace, f"the gzip stream ends early ({unpacked.broken}): copy the file again") for trace in traces]
+        return [
+            _noted(trace, f"the gzip stream ends early ({unpacked.broken}): copy the file again") for trace in traces
+        ]
     return traces
 
 

@@ -28,6 +28,9 @@ UNKNOWN = "unknown"  # communication for certain, but nothing tells which
 # By what a call was recognised (`Call.evidence`), the best first.
 BY_ARGUMENTS, BY_NAME = "arguments", "name"
 
+# The `Call.dtype` of files that count bytes and say nothing of their type.
+BYTES = "bytes"
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -74,12 +77,13 @@ class Call:
     sequence: int | None = None  # its number among its group's, where the file has one
     elements_in: int | None = None  # of this rank
     elements_out: int | None = None
-    dtype: str = ""  # float32, bfloat16, ... : commbench's names where there is one
+    dtype: str = ""  # float32, bfloat16, ... : commbench's names where there is one; BYTES
     root: int | None = None  # a rank of the job
     peer: int | None = None  # of a send or a receive, a rank of the job
     enqueued: int | None = None  # ns: when the host asked for it
     start: int | None = None  # ns: when it began to run, which is when this rank arrived
     end: int | None = None  # ns
+    duration: int | None = None  # ns: how long it ran, its waiting too, where a file measured that by itself
     lane: int = -1
     coalesced: bool = False  # several operations in one: only their skew means something
     algorithm: str = ""

@@ -238,7 +238,13 @@ def _call(said: Sequence[Facts], group: tuple[int, ...] | None, job: Job, sequen
 
 
 def _timed(
-    call: Call, table: Table, rows: Sequence[int], enqueued: int | None, name: str, algorithm: str = "", protocol: str = ""
+    call: Call,
+    table: Table,
+    rows: Sequence[int],
+    enqueued: int | None,
+    name: str,
+    algorithm: str = "",
+    protocol: str = "",
 ) -> Call:
     """Return a call with the times of its spans."""
     return dataclasses.replace(
@@ -404,9 +410,7 @@ def _group_of_peer(said: Sequence[Facts], job: Job) -> str | None:
     """Return the group of a message, where only one has such a place for its peer."""
     place = next((one.place for one in said if one.place is not None), None)
     names = [
-        name
-        for name, ranks in job.groups.items()
-        if place is None or (place < len(ranks) and ranks[place] != job.rank)
+        name for name, ranks in job.groups.items() if place is None or (place < len(ranks) and ranks[place] != job.rank)
     ]
     return names[0] if len(names) == 1 else None
 

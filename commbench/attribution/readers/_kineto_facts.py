@@ -174,8 +174,7 @@ def marked(name: str, args: Mapping[str, Any]) -> Facts:
 
 def named(name: str) -> Facts:
     """Return what a kernel's name says."""
-    found = _words.COMMUNICATION.search(name)
-    return Facts(_words.operation(found.group() if found else name))
+    return Facts(_words.operation_of_kernel(name))
 
 
 def ways(name: str) -> tuple[str, str]:

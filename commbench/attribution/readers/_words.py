@@ -24,11 +24,12 @@ _OPERATIONS = {
     "reduce": "reduce",
 }
 _SEPARATORS = re.compile(r"[\W_]+")
+_IDENTIFIERS = re.compile(r"[\w:]+")
 
 # The words of a kernel's name that say that it communicates. "broadcast", "gather" or "reduce" alone computes.
 COMMUNICATION = re.compile(
-    r"[\w:]*(?:nccl|rccl|msccl|nvshmem|rocshmem|deep_ep|multimem|quick_?reduce|cross_device_reduce|symm_?mem"
-    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)[\w:]*",
+    r"nccl|rccl|msccl|nvshmem|rocshmem|deep_ep|multimem|quick_?reduce|cross_device_reduce|symm_?mem"
+    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     re.IGNORECASE,
 )
 
@@ -51,3 +52,8 @@ def dtype(word: str) -> str:
     """Return commbench's name of an element type ("BFloat16", "c10::BFloat16", "long int"), or the word in lower case."""
     plain = word.lower().removeprefix("c10::").removeprefix("torch.")
     return _DTYPES.get(plain, plain)
+
+
+def operation_of_kernel(name: str) -> str:
+    """Return what a kernel does, by that identifier in its name and arguments which says that it communicates."""
+    return operation(next(filter(COMMUNICATION.search, _IDENTIFIERS.findall(name)), ""))

@@ -280,9 +280,7 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
     threads = [thread for _, thread in rows.lanes]
     calls, call, asked = find_calls(rows.found, table, names, operators, cause, job, threads, notes)
     launched[asked >= 0] = asked[asked >= 0]
-    spans = Spans(
-        table.start, table.end, table.kind, table.name, table.lane, launched, table.operator, call
-    )
+    spans = Spans(table.start, table.end, table.kind, table.name, table.lane, launched, table.operator, call)
     return Trace(
         source=source,
         format=NAME,

@@ -1,0 +1,28 @@
+"""Values of files that anybody may have written, and what a file's name says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+
+def rank_in_name(source: str) -> int | None:
+    """Return the rank that a file's name holds (rank3.json, _dump_3, nccl_trace_rank_3): where nothing else tells."""
+    name = Path(source).name
+    found = re.findall(r"rank[-_]?(\d+)", name, re.IGNORECASE) or re.findall(r"(\d+)(?:\.[a-zA-Z]\w*)*$", name)
+    return int(found[0]) if found and len(found[0]) < 10 else None
+
+
+def text(value: Any) -> str:
+    """Return a value that is text; raise ValueError for any other, which hostile files make of any size and depth."""
+    if type(value) is not str:
+        raise ValueError
+    return value
+
+
+def whole(value: Any) -> int:
+    """Return a value that is a whole number of no more than 63 bits and not below 0; raise ValueError for any other."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError
+    return value
