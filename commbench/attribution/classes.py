@@ -40,13 +40,13 @@ _PASSES_FIRST = re.compile(
     re.IGNORECASE,
 )
 _MULTIPLIES = re.compile(
-    r"gemm|cutlass|xmma|hmma|wgmma|mfma|cijk|nvjet|(?<![a-z])b?mm_|conv(?!ert)|winograd|[wd]grad|fprop|scudnn|flash|fmha"
-    r"|attn|attention|fused_moe|triton_tem_|lstm|(?<![a-z])rnn",
+    r"(?<!fb)gemm|cutlass(_|::(device_)?kernel)|xmma|hmma|wgmma|mfma|cijk|nvjet|(?<![a-z])b?mm_|conv(?!ert)|winograd"
+    r"|[wd]grad|fprop|scudnn|flash(?!infer::)|fmha|attn|attention|fused_moe|triton_tem_|lstm|(?<![a-z])rnn",
     re.IGNORECASE,
 )
 _PASSES = re.compile(
     r"elementwise|reduce|adam|norm|(?<![a-z])bn_|copy|cat(?![a-z])|catarray|softmax|memcpy|memset|fill|dropout|embedding"
-    r"|index|scatter|gather|sort|scan|pool|permute|transpose|cast|quant|rotary|topk|arange|entropy|nll_loss",
+    r"|index|scatter|gather|sort|scan|pool|permute|transpose|cast|quant|rotary|topk|arange|entropy|nll_loss|moments|gammabeta",
     re.IGNORECASE,
 )
 _ROUNDED = re.compile(r"tf32|s1688", re.IGNORECASE)  # of float32 in matrix units

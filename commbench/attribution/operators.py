@@ -138,7 +138,8 @@ def _convolution_backward(inputs: _Inputs) -> Work:
     """Of the input's gradient and of the weight's, as far as they are asked for, each as much as forward."""
     grad, image, weight = (inputs.tensor(place) for place in range(3))
     forward = 2 * prod((image if inputs.true(7) else grad).shape) * prod(weight.shape[1:])
-    asked = json.loads(inputs.values[-1].lower()) if inputs.values else [True, True]
+    mask = inputs.values[10:11]
+    asked = json.loads(mask[0].lower()) if mask else [True, True]
     passes = [(grad, weight, image), (grad, image, weight)]
     moved = sum(one.bytes for each, wanted in zip(passes, asked, strict=False) if wanted for one in each)
     return Work(sum(map(bool, asked[:2])) * forward, moved, grad.dtype)

@@ -129,8 +129,8 @@ class Trace:
 
     @property
     def on_device(self) -> bool:
-        """Whether a device beside the host worked, so that work is what ran there."""
-        return self.device not in ("", "cpu") or bool(np.isin(self.spans.kind, DEVICE_KINDS).any())
+        """Whether work is what ran on a device, so also where nobody tells: operators may only have launched it."""
+        return self.device != "cpu"
 
     @property
     def label(self) -> str:

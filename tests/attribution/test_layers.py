@@ -240,9 +240,13 @@ def test_the_whole_trace_goes_from_the_first_work_to_the_last() -> None:
     assert whole(trace([Span(3, 9, kind=OPERATOR)], device="cpu")) == Window(None, 3, 9)
 
 
-@pytest.mark.parametrize(("device", "what"), [("cuda", "work of a device"), ("", "operator")])
-def test_a_trace_without_work_is_refused(device: str, what: str) -> None:
-    made = trace([Span(0, 9, kind=OPERATOR)] if device else [], [Call("send", enqueued=3)], device=device)
+@pytest.mark.parametrize(
+    ("device", "kind", "what"),
+    [("cuda", OPERATOR, "work of a device"), ("", OPERATOR, "work of a device"), ("cpu", None, "operator")],
+)
+def test_a_trace_without_work_is_refused(device: str, kind: int | None, what: str) -> None:
+    spans = [] if kind is None else [Span(0, 9, kind=kind)]
+    made = trace(spans, [Call("send", enqueued=3)], device=device)
     with pytest.raises(UsageError, match=rf"made\.json says of no {what} and of no collective when it ran: record"):
         whole(made)
 
