@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -107,7 +107,8 @@ def analyse(
     choice = choice or Choice()
     ordered, said = one_of_each_rank(traces, choice.partial)
     said += [*notes, *_noted(ordered)]
-    matches = match(ordered)
+    matches = match(ordered, choice.partial)
+    said += _missing(ordered)
     alignments = align(ordered, readings or {}, matches.meetings)
     unset = [one.label for one, how in zip(ordered, alignments, strict=True) if how.source == ASSUMED]
     if unset and len(ordered) > 1:
@@ -182,7 +183,6 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
             others[trace.format, first_one.format] += 1
     for (other, taken), count in others.items():
         notes.append(f"left out: {counted(count, other)}, of ranks that have a {taken} too")
-    _refuse_missing(list(kept.values()), partial, notes)
     return list(kept.values()), notes
 
 
@@ -194,17 +194,13 @@ def _of_job(traces: Sequence[Trace], job: str, ranks: int | None) -> str:
     return next(trace.source for trace in traces if (trace.job, trace.ranks) == (job, ranks))
 
 
-def _refuse_missing(traces: Sequence[Trace], partial: bool, notes: list[str]) -> None:
-    ranks = next((trace.ranks for trace in traces if trace.ranks), None)
-    if ranks is None:
-        return
+def _missing(traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield what to say of ranks without a trace."""
+    ranks = next((trace.ranks for trace in traces if trace.ranks), 0)
     missing = sorted(set(range(ranks)) - {trace.rank for trace in traces if trace.rank is not None})
-    if len(traces) == ranks or not missing:
-        return
-    text = f"of {ranks} ranks the traces of {format_ranges(missing)} are missing"
-    if not partial:
-        raise UsageError(f"{text}: name them too, or --partial goes on with what is there")
-    notes.append(f"{text}: what they did is not known, and who waited for them cannot be told")
+    if missing and len(traces) < ranks:
+        which = format_ranges(missing) if len(missing) + len(traces) == ranks else f"{ranks - len(traces)}"
+        yield f"of {ranks} ranks the traces of {which} are missing: who waited for them cannot be told"
 
 
 def _windows(

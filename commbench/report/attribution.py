@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from commbench.attribution.analyse import Attribution
-
-# from commbench.attribution.chrome import write as write_timeline
+from commbench.attribution.chrome import write as write_timeline
 from commbench.errors import UsageError
 from commbench.report import attribution_compare as compare
 from commbench.report.attribution_screen import TITLES, as_csv, as_json
@@ -52,8 +51,7 @@ def write(found: Attribution, folder: str | Path, command: str, other: Attributi
         for name, text in texts.items():
             names.append(name)
             (top / name).write_text(text, encoding="utf-8", errors="surrogateescape")
-        with (top / "trace.json").open("w", encoding="utf-8") as file:
-            write_timeline(found, file)
+        write_timeline(top / "trace.json", found)
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
     return ["report.html", *sorted({*names, "trace.json"} - {"report.html"})]
