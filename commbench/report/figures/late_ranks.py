@@ -23,8 +23,8 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
             "late-ranks",
             f"how late each rank arrives, {what} by {what}",
             f"After the first of the group{', the mean over a step' if steps else ''}. Grey: "
-            f"nothing is known. Clocks agree to {off:.3g} ms; less than twice that means nothing. Of more than {_CELLS} "
-            "neighbours share a cell, which shows the latest.",
+            f"nothing is known. Clocks agree to {off:.3g} ms; less than twice that means nothing. Of more than "
+            f"{_CELLS} neighbours share a cell, which shows the latest.",
             partial(draw, found),
         )
 
