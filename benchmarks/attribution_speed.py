@@ -67,8 +67,8 @@ def work(path):
 OPERATORS_A_BUCKET = 50  # an all-reduce after so many
 OPERATORS_A_STEP = 1000
 KERNEL = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >"
-    "(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)"
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, "
+    "3> >(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)"
 )
 GROUP = '"Process Group Name": "0", "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]"'
 REDUCED = (
@@ -76,7 +76,7 @@ REDUCED = (
     f'"dtype": "Float", "In split size": "[]", "Out split size": "[]", {GROUP}'
 )
 GEOMETRY = (
-    '"queued": 0, "device": 0, "context": 1, "registers per thread": 32, "shared memory": 0, "blocks per SM": 7.407407, '
+    '"queued": 0, "device": 0, "context": 1, "registers per thread": 32, "shared memory": 0, "blocks per SM": 7.4, '
     '"warps per SM": 29.629629, "grid": [800, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 46'
 )
 SHAPES = (

@@ -15,8 +15,8 @@ _BLOCK = 1 << 22  # bytes read at once
 _LONGEST = 1 << 24  # characters: an event that is not whole after so many is broken
 _BLANK = re.compile(r"[\s,]*")
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects within one
-_BROKEN = (ValueError, StopIteration, RecursionError)  # what the decoder raises
-_decode = json.JSONDecoder(strict=False).scan_once  # not strict: names hold tabs and line ends
+_BROKEN = (ValueError, RecursionError)  # what the decoder raises
+_decode = json.JSONDecoder(strict=False).raw_decode  # not strict: names hold tabs and line ends
 
 
 class Events:

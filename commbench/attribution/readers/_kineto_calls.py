@@ -82,7 +82,7 @@ class Job:
                 groups[name] = ranks
                 descriptions[name] = str(one.get("pg_desc") or "")
                 backends[name] = str(one.get("backend_config") or "")
-        rank, size = number(told.get("rank")), number(told.get("world_size"))
+        rank, size = number(told.get("rank")), facts.ranks_in(told.get("world_size"))
         return cls(rank, size, str(told.get("backend") or ""), groups, descriptions, backends)
 
     def group(self, said: Sequence[Facts]) -> tuple[int, ...] | None:
@@ -151,6 +151,7 @@ def find_calls(
     """Return the calls in order of time, and of each row its call and when it was asked for (-1: none)."""
     host = _Host.of(found, table)
     placed = [(place, one) for one in found if (place := int(table.places[one.row])) >= 0]
+    placed.sort(key=lambda pair: pair[0])
     kernels = [(place, one) for place, one in placed if one.role == facts.KERNEL]
     runs = [(place, one) for place, one in placed if one.role == facts.RUN]
     made: list[tuple[Call, list[int]]] = []
@@ -186,18 +187,16 @@ def _kernel(
     around = host.around(table, launch) if launch >= 0 else []
     if not around and (linked := host.external.get(int(table.external[place]))):
         around = [linked, *host.around(table, linked[0])]
-    own = found.facts
+    own, name = found.facts, names[table.name[place]]
     by_role = {role: one for role in _HOST_ROLES for _, one in reversed(around) if one.role == role}
     described, asked, marked = (by_role.get(role) for role in (facts.DESCRIBED, facts.ASKED, facts.MARKED))
     said = [own] if own.by_arguments else []
     said += [one.facts for one in (described, asked, marked) if one is not None]
-    if not own.by_arguments:
-        said.append(own)
+    said.append(facts.named(name))
     sequence = found.sequence if found.sequence is not None or described is None else described.sequence
     enqueued = min((int(table.start[other]) for other, _ in around), default=None)
     if enqueued is None and launch >= 0:
         enqueued = int(table.start[launch])
-    name = names[table.name[place]]
     algorithm, protocol = facts.ways(name)
     call = _call(said, job.group(said), job, sequence)
     if call.elements_in is None and (operator := int(table.operator[place])) >= 0:
@@ -385,7 +384,7 @@ def _groups_of_threads(
     for place, lane in enumerate(lanes):
         beside = place > 0 and numbers[place] == numbers[place - 1] + 1
         before = reached[-1] if reached else {(-1, _WORKERS)}
-        reached.append({state for state in _states(before, allowed[lane], beside)})
+        reached.append(_states(before, allowed[lane], beside))
     told = {}
     ahead = reached[-1] if reached else set()
     for place in reversed(range(len(lanes))):

@@ -1,8 +1,8 @@
 """What single events of PyTorch's profiler say of communication.
 
 Keys of arguments are those of PyTorch's ParamCommsUtils. A kernel's name says which collective it is, but seldom how:
-NCCL's usual build has few kernels, called RING_LL or TREE_LL whatever they run (`best_kernel` in src/device/generate.py,
-IMPL_COLL_KERN before 2.19). So of its words only those are believed that such a build does not put there.
+NCCL's usual build has few kernels, called RING_LL or TREE_LL whatever they run (`best_kernel` in its
+src/device/generate.py, IMPL_COLL_KERN before 2.19). So "ring" is not believed, and "ll" neither.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ WORDS = (  # arguments that are read here
     *("Global rank start", "Global rank stride", "In msg nelems", "Out msg nelems", "In split size", "Out split size"),
     *("dtype", "Rank", "Src Rank", "Dst Rank", "Input Dims", "Input type", "Concrete Inputs"),
 )
+_MOST_RANKS = 1 << 20  # more than any job has
 _SPLITS = (3, 4)  # of alltoall_base_
 _NO_OPERATION = ("wait", "init", "end_coalescing", "start_coalescing")
 
@@ -117,7 +118,7 @@ def described(args: Mapping[str, Any]) -> Facts | None:
         group_name=_text(args.get("Process Group Name")),
         description=_text(args.get("Process Group Description")),
         ranks=ranks if whole else None,
-        size=number(args.get("Group size")),
+        size=ranks_in(args.get("Group size")),
         first=number(args.get("Global rank start")),
         stride=number(args.get("Global rank stride")),
         elements_in=number(args.get("In msg nelems")),
@@ -185,6 +186,12 @@ def ways(name: str) -> tuple[str, str]:
     algorithm, protocol = found.groups()
     exact = protocol != "LL"
     return algorithm.lower() if exact or algorithm != "RING" else "", protocol.lower() if exact else ""
+
+
+def ranks_in(value: Any) -> int | None:
+    """Return how many ranks something has; None for what is no number of them."""
+    found = number(value)
+    return found if found and found <= _MOST_RANKS else None
 
 
 def number(value: Any) -> int | None:

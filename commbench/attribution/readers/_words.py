@@ -43,13 +43,13 @@ _DTYPES = {
 
 
 def operation(word: str) -> str:
-    """Return commbench's name of what `word` names ("_allgather_base", "gloo:all_reduce"); UNKNOWN where it has none."""
+    """Return commbench's name of what `word` names ("_allgather_base", "gloo:all_reduce"), or UNKNOWN."""
     squeezed = _SEPARATORS.sub("", word.lower())
     return next((name for part, name in _OPERATIONS.items() if part in squeezed), UNKNOWN)
 
 
 def dtype(word: str) -> str:
-    """Return commbench's name of an element type ("BFloat16", "c10::BFloat16", "long int"), or the word in lower case."""
+    """Return commbench's name of an element type ("c10::BFloat16", "long int"), or the word in lower case."""
     plain = word.lower().removeprefix("c10::").removeprefix("torch.")
     return _DTYPES.get(plain, plain)
 

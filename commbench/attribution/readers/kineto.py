@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -155,10 +156,10 @@ class _Rows:
                 if outer is None:
                     outer = args.get("external id", -1)
                 operator = self._asked(name, args) if kind == OPERATOR else -1
-                if (role := self._roles[name]) or "Collective name" in args:
-                    self._keep(kind, role, event["name"], args)
                 if kind == RUNTIME and _BLOCKING.match(event["name"]):
                     kind = SYNC
+                if (role := self._roles[name]) or "Collective name" in args:
+                    self._keep(kind, role, event["name"], args)
             except (AttributeError, KeyError, TypeError, ValueError):
                 self.malformed += 1
                 continue
@@ -275,6 +276,10 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
     launched[known] = np.minimum(table.start[cause[known]], table.start[known])
     _serve(table, device, cause)
     job = Job.of(rest.get("distributedInfo"))
+    rank = job.rank
+    if rank is None and (told := re.search(r"rank[-_]?(\d{1,6})", Path(source).name, re.IGNORECASE)):
+        rank = int(told.group(1))
+        notes.append(f"the trace has no rank: {rank} is that in its file's name")
     if rest.get("deviceProperties") and not device.any():
         notes.append("no device work is in this trace, though there is a device: profile with its activity too")
     threads = [thread for _, thread in rows.lanes]
@@ -284,7 +289,7 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
     return Trace(
         source=source,
         format=NAME,
-        rank=job.rank,
+        rank=rank,
         ranks=job.size,
         host=str(rest.get("host_name") or ""),
         device=_device(names, table, device, rows),
@@ -379,7 +384,7 @@ def _clip(table: _Table) -> None:
         if over.any():
             table.end[rows[over]] = limit[over]
             table.notes.append(
-                f"{int(over.sum())} spans reach far into the next one on their stream, which no stream allows: cut there"
+                f"{int(over.sum())} spans reach far into the next one on their stream, which cannot be: cut off there"
             )
     horizon = int(table.start.max())
     endless = table.end > horizon + _DAY
@@ -463,7 +468,8 @@ def _device(names: Sequence[str], table: _Table, device: NDArray[np.bool_], rows
     """Return where work ran."""
     if device.any():
         used = np.unique(table.name[np.isin(table.kind, (RUNTIME, SYNC))])
-        return "hip" if any(names[name].startswith("hip") for name in used) else "cuda"
+        prefixes = {names[name][:2] for name in used}
+        return "hip" if "hi" in prefixes else "cuda" if "cu" in prefixes else ""
     marked = any(one.role == facts.MARKED for one in rows.found)
     return "" if marked or not (table.kind == OPERATOR).any() else "cpu"
 
