@@ -18,7 +18,7 @@ _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 @contextmanager
 def store(world: World) -> Iterator[tuple[Any, str]]:
-    """Give a store of torch's on rank 0, whose port the system chooses, and the interface by which this rank reaches it.
+    """Give a store of torch's on rank 0, its port chosen by the system, and the interface by which it is reached.
 
     A Gloo group that the body makes takes that interface, unless GLOO_SOCKET_IFNAME names another. Collective.
     """

@@ -1,9 +1,9 @@
 """What a rank leaves behind in the folder of traces.
 
-    rankN.json.gz       of torch.profiler: operators with their shapes, steps as ProfilerStep#k, the spans below
-    flight-rankN.json   of torch's Flight Recorder, where this torch can tell
-    clock-rankN.json    what the common clock showed, at the start and at the end
-    training.json       of rank 0: what was trained, which faults acted in which steps, how long steps took
+rankN.json.gz       of torch.profiler: operators with their shapes, steps as ProfilerStep#k, the spans below
+flight-rankN.json   of torch's Flight Recorder, where this torch can tell
+clock-rankN.json    what the common clock showed, at the start and at the end
+training.json       of rank 0: what was trained, which faults acted in which steps, how long steps took
 """
 
 from __future__ import annotations

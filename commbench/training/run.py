@@ -97,7 +97,7 @@ def _place(world: World, options: Options) -> Place:
         about = f"{world.node} {getattr(facts, 'uuid', own.index)}"
     backend, why, trouble = GLOO, "as asked", ""
     if options.mode == PS:
-        why = "which a parameter server speaks"
+        why = "which the parameter server speaks"
     elif options.backend != GLOO:
         lacking = world.broadcast(_without_own(world.gather(about)))
         backend, why = (GLOO, lacking) if options.backend == AUTO and lacking else (NCCL, "a GPU on every rank")
@@ -118,9 +118,9 @@ def _without_own(devices: Sequence[str] | None) -> str:
     shared = Counter(devices or ())
     for rank, device in enumerate(devices or ()):
         if not device:
-            return f"rank {rank} has none"
+            return f"rank {rank} has no GPU"
         if shared[device] > 1:
-            return f"rank {rank} shares one"
+            return f"rank {rank} shares its GPU with another"
     return ""
 
 

@@ -102,16 +102,19 @@ def lines(content: Mapping[str, Any], why: str, folder: Path | None) -> list[str
     servers = content["updates"] is not None
     how = f"parameter server, {content['updates']} updates" if servers else "DistributedDataParallel"
     buckets = f", buckets of {approximate_size(content['bucket_bytes'])}" if content["bucket_bytes"] else ""
+    shape = f"{content['accumulate']} x {content['batch']} x {content['sequence']}"
     told = [
-        f"# {how}{buckets}; {ranks} ranks on {content['nodes']} node{'s' * (content['nodes'] > 1)}; {content['backend']}: {why}",
+        f"# {how}{buckets}; {_plural(ranks, 'rank')} on {_plural(content['nodes'], 'node')}",
+        f"# {content['backend']}: {why}",
         f"# preset {content['preset']}: {content['parameters']:,} parameters, AdamW; products in {content['dtype']} on "
-        f"{content['device']}, {content['threads']} thread{'s' * (content['threads'] > 1)} a rank",
-        f"# a step of a rank that computes: {content['accumulate']} x {content['batch']} x {content['sequence']} tokens",
+        f"{content['device']}, {_plural(content['threads'], 'thread')} a rank",
+        f"# a step of a rank that computes: {shape} tokens (micro-batches, sequences, tokens of each)",
     ]
     if content["faults"]:
-        which = "every other step, from 1 on" if content["alternate"] else "all steps"
+        which = "every other step" if content["alternate"] else "all steps"
         told.append(f"# faults: {', '.join(content['faults'])}, in {which}")
-    told.append(f"{'step':>6}  {'slowest ms':>10}  {'rank':>5}  {'fastest ms':>10}  {'loss':>8}{'  faults' * bool(content['faults'])}")
+    faults = "  faults" if content["faults"] else ""
+    told.append(f"{'step':>6}  {'slowest ms':>10}  {'rank':>5}  {'fastest ms':>10}  {'loss':>8}{faults}")
     for step in steps:
         times = step["seconds"]
         line = f"{step['step']:>6}  {max(times) * 1e3:>10.1f}  {times.index(max(times)):>5}  {min(times) * 1e3:>10.1f}"
@@ -127,6 +130,10 @@ def lines(content: Mapping[str, Any], why: str, folder: Path | None) -> list[str
         told.append(f"# traces of {ranks} ranks in {folder}")
     told.append(f"# {len(steps)} steps ok, loss {content['loss_first']:.4f} -> {content['loss_last']:.4f}")
     return told
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _exchanges(content: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,11 @@ from commbench.training.inject import JITTER, LATE_DATA, SLOW_COMPUTE, SLOW_RANK
 from commbench.training.model import Preset, transformer
 from commbench.training.profiling import span
 
-RATE, BETAS, DECAY = 1e-3, (0.9, 0.95), 0.1  # of AdamW: those of GPT-3 (Brown et al., 2020, appendix B) but for the rate
+RATE, BETAS, DECAY = (
+    1e-3,
+    (0.9, 0.95),
+    0.1,
+)  # of AdamW: those of GPT-3 (Brown et al., 2020, appendix B) but for the rate
 
 # The spans of a step in a trace.
 DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
