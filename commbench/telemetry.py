@@ -47,6 +47,7 @@ SHARE = 0.01  # of a core, that sampling takes at most where no interval is aske
 NOT_FOUND, NOT_STARTED = 127, 126  # exit codes of shells for commands that are not there, and cannot be run
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 TROUBLE = (*DISCARDS, *RETRANSMISSIONS, *CONGESTION)
+LOOK = 0.1  # seconds between looks whether the command has ended: another thread may get the signal that says so
 SHOWN = 12  # counters of a port that rose
 
 EXAMPLES = """examples:
@@ -231,23 +232,22 @@ def run(command: Sequence[str], recorder: Recorder, interval: float, share: floa
         began, longest = monotonic(), 0.0
         defaults = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python ignores, and children would
         child = os.posix_spawnp(command[0], list(command), os.environ, setsigmask=mask, setsigdef=defaults)
-        due = began + interval
+        due, started = began + interval, process_time()
         while True:
-            told = signal.sigtimedwait(watched, max(0.0, due - monotonic()))
-            if told is None:
+            told = signal.sigtimedwait(watched, min(max(0.0, due - monotonic()), LOOK))
+            ended, status, usage = os.wait4(child, os.WNOHANG)
+            if ended:
+                break
+            if told and told.si_signo in FORWARDED and told.si_code <= 0:  # what processes send; the kernel's are above
+                os.kill(child, told.si_signo)
+            if monotonic() >= due:
                 spent = process_time()
                 recorder.sample()
                 now, used = monotonic(), process_time()
-                # With another sample as dear as this one, at the next: within the share.
-                rest = began + (2 * used - spent - before) / share if share else 0.0
-                late = max(due + interval, now) if rest <= now + interval else rest
-                longest, due = max(longest, late - due), late
-            elif told.si_signo == signal.SIGCHLD:
-                ended, status, usage = os.wait4(child, os.WNOHANG)
-                if ended:
-                    break
-            elif told.si_code <= 0:  # SI_USER and what else processes send; the kernel's own are above
-                os.kill(child, told.si_signo)
+                # When another sample, as dear as this one, is within the share.
+                within = began + (used - started + used - spent) / share if share else now
+                due = max(due + interval, within, now)
+                longest = max(longest, due - now)
         seconds = monotonic() - began
         recorder.sample()
         own = process_time() - before
@@ -342,7 +342,10 @@ def _ports(sources: Sequence[Mapping[str, Any]]) -> list[str]:
     risen = {one["source"]: _risen(one) for one in ports}
     lines += [f"# {name} counted: {text}" for name, text in risen.items() if text]
     quiet = [name for name, text in risen.items() if not text]
-    return [*lines, *([f"# no counter of errors, retransmissions or congestion rose: {', '.join(quiet)}"] if quiet else [])]
+    return [
+        *lines,
+        *([f"# no counter of errors, retransmissions or congestion rose: {', '.join(quiet)}"] if quiet else []),
+    ]
 
 
 def _data(one: Mapping[str, Any], way: str) -> float | None:
