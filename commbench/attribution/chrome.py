@@ -1,8 +1,8 @@
 """An attribution as a trace of its own, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 A process a rank, with the layer of each instant on one track and its collectives, parted into waiting and transfer, on
-others, all on the common clock. The format is Chrome's Trace Event Format in JSON: complete events ("X") in microseconds,
-which on one track only follow or enclose one another; what overlaps is therefore put on tracks side by side.
+others, all on the common clock. The format is Chrome's Trace Event Format in JSON: complete events ("X"), their times in
+microseconds, which on one track only follow or enclose one another. What overlaps is put on tracks side by side.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def _named(what: str, name: str, process: int, thread: int = 0) -> dict[str, Any
     return {"ph": "M", "name": f"{what}_name", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _complete(
-    name: str, category: str, process: int, thread: int, start: int, end: int, **args: Any
-) -> dict[str, Any]:
+def _complete(name: str, category: str, process: int, thread: int, start: int, end: int, **args: Any) -> dict[str, Any]:
     """Return an event; `start`, `end`: ns since the zero."""
     times = {"ts": start / 1e3, "dur": (end - start) / 1e3}
     return {"ph": "X", "name": name, "cat": category, "pid": process, "tid": thread, **times, "args": args}
