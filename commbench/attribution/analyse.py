@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import Advice, advise
@@ -65,10 +66,15 @@ class Attribution:
         """Whether only one rank's trace is there, so that waiting cannot be told from transfer."""
         return len(self.traces) == 1
 
-    @property
+    @cached_property
     def time(self) -> int:
         """All ranks' time in all windows together (ns)."""
         return sum(one.window.end - one.window.start for per in self.layers for one in per)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Mapping[str, int], ...], ...]:
+        """Of each trace and each of its windows the ns in each layer."""
+        return tuple(tuple({layer: one.total(layer) for layer in LAYERS} for one in per) for per in self.layers)
 
     def step_of(self, one: Split) -> int | None:
         """Return the number of the step in which a meeting was asked for, by the first of its traces."""
@@ -78,11 +84,11 @@ class Attribution:
 
     def totals(self, place: int) -> Mapping[str, int]:
         """Return a trace's ns in each layer over all its windows."""
-        return {layer: sum(one.total(layer) for one in self.layers[place]) for layer in LAYERS}
+        return {layer: sum(parts[layer] for parts in self.parts[place]) for layer in LAYERS}
 
     def share(self, layer: str) -> float:
         """Return a layer's part of all ranks' time in all windows."""
-        return sum(self.totals(place)[layer] for place in range(len(self.traces))) / self.time
+        return sum(parts[layer] for per in self.parts for parts in per) / self.time
 
 
 def analyse(

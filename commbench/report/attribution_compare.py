@@ -54,8 +54,9 @@ def _by_step(found: Attribution, layer: str) -> list[float]:
     if layer == STEP:
         return [float(length) for length in step_lengths(found)]
     by_step: dict[int | None, list[int]] = {}
-    for one in (one for per in found.layers for one in per):
-        by_step.setdefault(one.window.step, []).append(one.total(layer))
+    for per, its in zip(found.layers, found.parts, strict=True):
+        for one, parts in zip(per, its, strict=True):
+            by_step.setdefault(one.window.step, []).append(parts[layer])
     return [sum(times) / len(times) for times in by_step.values()]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -58,21 +58,22 @@ def _most(per: Sequence[Layers]) -> str:
 
 def step_table(found: Attribution) -> Table:
     """Return a line a step: how long the longest rank took, and the parts over all ranks."""
-    by_step: dict[int | None, dict[int, Layers]] = {step: {} for step in found.steps}
+    lengths_of: dict[int | None, dict[int, int]] = {step: {} for step in found.steps}
+    parts_of: dict[int | None, list[Mapping[str, int]]] = {step: [] for step in found.steps}
     for place, per in enumerate(found.layers):
-        for one in per:
-            by_step[one.window.step][place] = one
+        for one, parts in zip(per, found.parts[place], strict=True):
+            lengths_of[one.window.step][place] = _length(one)
+            parts_of[one.window.step].append(parts)
     late = _late_by_step(found)
     lines = []
-    for step, its in by_step.items():
-        lengths = {place: _length(one) for place, one in its.items()}
+    for step, lengths in lengths_of.items():
         longest, time = max(lengths, key=lambda place: lengths[place]), sum(lengths.values())
         rank, waited = late.get(step, (None, 0))
         lines.append(
             [
                 *(Cell("all" if step is None else str(step), step), _ms(lengths[longest])),
                 _rank(found.traces[longest].rank),
-                *(_percent(sum(one.total(layer) for one in its.values()), time) for layer in LAYERS),
+                *(_percent(sum(parts[layer] for parts in parts_of[step]), time) for layer in LAYERS),
                 *((_rank(rank), _ms(waited)) if waited else (Cell("-"), Cell(""))),
             ]
         )
@@ -99,11 +100,12 @@ def layer_table(found: Attribution) -> Table:
     """Return a line a layer: its part of all time, and on which ranks it is least and most."""
     lines = []
     times = [sum(map(_length, per)) for per in found.layers]
+    every = [found.totals(place) for place in range(len(times))]
     for layer in LAYERS if any(times) else ():
-        totals = [found.totals(place)[layer] for place in range(len(times))]
+        totals = [one[layer] for one in every]
         shares = {place: totals[place] / time for place, time in enumerate(times) if time}
         least, most = (pick(shares, key=lambda place: shares[place]) for pick in (min, max))
-        steps = [one.total(layer) for per in found.layers for one in per]
+        steps = [parts[layer] for per in found.parts for parts in per]
         lines.append(
             [
                 *(Cell(layer), _ms(median(steps)), _ms(max(steps)), _percent(sum(totals), found.time)),

@@ -48,8 +48,7 @@ def draw(found: Attribution) -> Any:
     known = values[np.isfinite(values)]
     figure: Any = Figure(figsize=(10, 1.6 + min(7.0, max(1.2, 0.24 * len(values)))), layout="constrained")
     axes = figure.subplots()
-    colours = seaborn.color_palette("cividis", as_cmap=True).copy()
-    colours.set_bad("0.75")
+    colours = seaborn.color_palette("cividis", as_cmap=True).with_extremes(bad="0.75")
     most = float(known.max()) if len(known) and known.max() > 0 else 1.0
     drawn = axes.imshow(
         np.ma.masked_invalid(values), aspect="auto", interpolation="nearest", cmap=colours, vmin=0, vmax=most

@@ -107,8 +107,7 @@ def _visible(edges: Any, labels: Any, pixel: float) -> tuple[Any, Any]:
 
     if len(labels) <= _PIXELS:
         return edges, labels
-    grid = np.arange(edges[0], edges[-1] + pixel, pixel)
-    grid[-1] = edges[-1]
+    grid = np.linspace(edges[0], edges[-1], 1 + max(1, round((edges[-1] - edges[0]) / pixel)))
     cuts = np.unique(np.concatenate([edges, grid]))
     middle = (cuts[:-1] + cuts[1:]) / 2
     label = labels[np.clip(np.searchsorted(edges, middle, side="right") - 1, 0, len(labels) - 1)]
