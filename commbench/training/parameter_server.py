@@ -17,7 +17,6 @@ pull begins is waiting, but for the time that the server took to receive.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -43,14 +42,6 @@ class Exchange(NamedTuple):
     move: float  # gradients and weights on their way
 
 
-@dataclass(frozen=True)
-class _Served:
-    """The server's ns of one worker."""
-
-    worker: int
-    receive: int
-
-
 def exchange(gradients: Any, weights: Any) -> Exchange:
     """Push `gradients` to the server and pull `weights`: two flat float32 tensors on the host, the model's size."""
     import torch
@@ -74,34 +65,37 @@ def exchange(gradients: Any, weights: Any) -> Exchange:
 
 
 def serve(weights: Any, gradients: Any, update: Callable[[], None], workers: int, together: int) -> None:
-    """Serve as many pushes as there are `workers`: `update` carries the mean of each `together` of them out.
+    """Serve as many pushes as there are `workers`, and after each `together` of them call `update`.
 
-    `weights` and `gradients` are flat float32 tensors on the host: `update` reads these and changes those.
+    It finds their mean in `gradients` and is to change `weights`: two flat float32 tensors on the host.
     """
     import torch
     from torch import distributed
 
     signal, came = torch.zeros(1, dtype=torch.int64), torch.empty_like(gradients)
     for _ in range(workers // together):
-        gradients.zero_()
-        waiting: list[_Served] = []
+        served: list[tuple[int, int]] = []  # workers, and how many ns it took to receive
         for _ in range(together):
             with span(IDLE):
                 worker = distributed.recv(signal, None, tag=_ASK)
             with span(PUSH):
                 started = perf_counter_ns()
                 distributed.send(signal, worker, tag=_GRANT)
-                distributed.recv(came, worker, tag=_PUSH)
-                waiting.append(_Served(worker, perf_counter_ns() - started))
-            gradients.add_(came, alpha=1.0 / together)
+                distributed.recv(came if served else gradients, worker, tag=_PUSH)
+                took = perf_counter_ns() - started
+            if served:
+                gradients.add_(came)
+            served.append((worker, took))
         started = perf_counter_ns()
         with span(OPTIMIZER):
+            if together > 1:
+                gradients.div_(together)
             update()
-        took = perf_counter_ns() - started
-        for one in waiting:
+        updating = perf_counter_ns() - started
+        for worker, took in served:
             with span(PULL):
-                distributed.send(torch.tensor([one.receive, took]), one.worker, tag=_SERVED)
-                distributed.send(weights, one.worker, tag=_PULL)
+                distributed.send(torch.tensor([took, updating]), worker, tag=_SERVED)
+                distributed.send(weights, worker, tag=_PULL)
 
 
 class Server:

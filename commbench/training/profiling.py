@@ -82,6 +82,7 @@ class Recorder:
             self._profile.stop()
         self._clocks.read()
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)  # other nodes may have disks of their own
             with _silent():
                 self._profile.export_chrome_trace(str(self._folder / f"rank{rank}.json.gz"))
             if record := _flight_record():
