@@ -130,16 +130,17 @@ def _carry_out(words: list[str], launched: Launch) -> int:
         ],
         "notes": notes,
     }
-    recorder = Recorder(stream, head, found.sources)
-    if recorder.lost:
-        raise ResultsError(f"cannot write to {path}: {recorder.lost}; name another place by --out")
-    try:
-        ran = run(command, recorder, every / 1e3, SHARE if interval is None else None)
-    except OSError as error:
-        recorder.close({"notes": []})
-        return _not_started(command, error)
-    after = find(machine).sources
-    recorder.close({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
+    with stream:
+        recorder = Recorder(stream, head, found.sources)
+        if recorder.lost:
+            raise ResultsError(f"cannot write to {path}: {recorder.lost}; name another place by --out")
+        try:
+            ran = run(command, recorder, every / 1e3, SHARE if interval is None else None)
+        except OSError as error:
+            recorder.end({"notes": []})
+            return _not_started(command, error)
+        after = find(machine).sources
+        recorder.end({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
     _print_summary(path, recorder, ran, options.json)
     return ran.code
 
@@ -183,18 +184,20 @@ class Recorder:
         lines = []
         for place, source in enumerate(self._sources):
             time, last = time_ns(), self._last[place]
-            row = dict(zip(self._names[place], source.read(), strict=True))
+            try:
+                row = dict(zip(self._names[place], source.read(), strict=True))
+            except OSError:  # a whole source that is gone
+                row = dict.fromkeys(self._names[place])
             changed = {name: number for name, number in row.items() if last.get(name, self) != number}
             self._last[place] = row
             lines.append({"s": place, "t": time, "v": changed})
         self.samples += 1
         self._write(lines)
 
-    def close(self, end: Mapping[str, Any]) -> None:
+    def end(self, about: Mapping[str, Any]) -> None:
         """Write the last line."""
         if not self.lost:
-            self._write([{"end": end}])
-        self._stream.close()
+            self._write([{"end": about}])
 
     def _write(self, lines: Sequence[Mapping[str, Any]]) -> None:
         data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()

@@ -38,14 +38,14 @@ for step in range(1, 11):
 print("the command's own words")
 print("and its errors", file=sys.stderr)
 """
-# Says what it is told of by signals until it is told to end.
+# Says by which two signals it is told of something.
 LISTEN = """
 import signal, sys
-for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
-    signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))
+numbers = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 print("ready", flush=True)
-for _ in range(2):
-    signal.pause()
+for _ in numbers:
+    print(signal.Signals(signal.sigwait(numbers)).name, flush=True)
 sys.exit(5)
 """
 
