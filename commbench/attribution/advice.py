@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
-from commbench.units import format_size
+from commbench.topology.show import counted
+from commbench.units import approximate_size, format_size
 
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution
@@ -22,14 +23,20 @@ _SURELY_MORE = 1.1  # times what a collective takes alone
 _MOST = 3  # lines of one kind
 EARLIER = "earlier collective"  # a culprit's cause: it had waited itself
 _CAUSES = {
-    COMPUTE: ("computes longer than the others", "python -m commbench.kernels"),
-    MEMORY: ("moves memory for longer than the others", "python -m commbench.kernels.weight_update"),
-    COMMUNICATION: ("is longer in other transfers than the others", "mpirun -n {ranks} python -m commbench.pairs"),
+    COMPUTE: ("computes longer than the others before it arrives", "python -m commbench.kernels"),
+    MEMORY: (
+        "moves memory for longer than the others before it arrives",
+        "python -m commbench.kernels.weight_update",
+    ),
+    COMMUNICATION: (
+        "is in other transfers for longer than the others before it arrives",
+        "mpirun -n {ranks} python -m commbench.pairs",
+    ),
     HOST: (
-        "has longer nothing to run than the others: its input, its launches, or what else runs on its host",
+        "has nothing to run for longer than the others before it arrives (input, launches, other processes)",
         "python -m commbench.doctor",
     ),
-    WAITING: ("waits for longer than the others", "python -m commbench.doctor"),
+    "": ("is late, and no part of its time before that stands out", "python -m commbench.doctor"),
 }
 
 
@@ -85,9 +92,7 @@ def _late(found: Attribution) -> Iterator[Advice]:
             one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor")
         )
         command = command.format(ranks=len(found.traces))
-        yield Advice(
-            f"rank {one.rank} {why} before it arrives; {'on all nodes' if 'mpirun' in command else where}", command
-        )
+        yield Advice(f"rank {one.rank} {why}; {'on all nodes' if 'mpirun' in command else where}", command)
     if not late and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
         yield Advice(
@@ -126,7 +131,7 @@ def _measurable(one: Excess) -> bool:
 
 
 def _name(one: Excess) -> str:
-    return f"{one.operation} of {format_size(one.size)} on {one.ranks} ranks"
+    return f"{one.operation} of {approximate_size(one.size)} on {counted(one.ranks, 'rank')}"
 
 
 def _layers(found: Attribution) -> Iterator[Advice]:
@@ -135,7 +140,8 @@ def _layers(found: Attribution) -> Iterator[Advice]:
     if top == MEMORY and shares[MEMORY] >= _LARGE:
         text = "memory-bound work is the largest part: see what the memory of these devices can give"
         yield Advice(text, "python -m commbench.kernels.weight_update")
-    if top == HOST and shares[HOST] >= _LARGE:
+    told = any(one.cause == HOST for one in convicted(found))
+    if top == HOST and shares[HOST] >= _LARGE and not told:
         text = "nothing runs for the largest part: input, launches or a capture of the trace; look at the host"
         yield Advice(text, "python -m commbench.doctor")
     if shares[COMMUNICATION] >= _HIGH and shares[WAITING] < shares[COMMUNICATION] / 2 and not found.alone:

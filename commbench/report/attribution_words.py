@@ -112,7 +112,7 @@ def _late(found: Attribution) -> Iterator[Statement]:
 
 
 def _culprit(found: Attribution, one: Culprit) -> str:
-    each = one.waited / (len(found.traces) - 1) / len(found.steps)
+    each = found.waited_for(one.rank) / (len(found.traces) - 1) / len(found.steps)
     text = f"rank {one.rank} is late: the last one at {one.meetings} of the {one.of} collectives at which any rank was "
     text += f"late for certain, by {ms(one.lateness)} (median); each other rank waits {ms(each)} a step for it (mean), "
     text += "hidden under work or not"
