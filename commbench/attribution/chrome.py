@@ -1,7 +1,7 @@
 """An attribution as a trace of its own, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 A process a rank, with the layer of each instant on one track and its collectives, parted into waiting and transfer, on
-others, all on the common clock. The format is Chrome's Trace Event Format in JSON: complete events ("X"), their times in
+others, all on the common clock. The format is Chrome's Trace Event Format in JSON: complete events ("X"), in
 microseconds, which on one track only follow or enclose one another. What overlaps is put on tracks side by side.
 """
 

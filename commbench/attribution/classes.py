@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from commbench.attribution.ceilings import Ceilings
-from commbench.attribution.operators import work
-from commbench.attribution.trace import DEVICE_KINDS, KERNEL, OPERATOR, Operator, Trace
+from commbench.attribution.operators import Work, work
+from commbench.attribution.trace import DEVICE_KINDS, KERNEL, OPERATOR, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,10 +104,8 @@ def _verdicts(trace: Trace, places: NDArray[np.int64], ceilings: Ceilings) -> tu
     key = (columns[0] * (len(trace.names) + 1) + columns[1]) * (len(trace.operators) + 1) + columns[2]
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     rows = zip(*(one[first].tolist() for one in columns), strict=True)
-    return [
-        _verdict(kind, trace.names[name], trace.operators[operator - 1] if operator else None, ceilings)
-        for kind, name, operator in rows
-    ], which
+    least = [None, *map(work, trace.operators)]
+    return [_verdict(kind, trace.names[name], least[operator], ceilings) for kind, name, operator in rows], which
 
 
 class _Verdict(NamedTuple):
@@ -115,10 +114,11 @@ class _Verdict(NamedTuple):
     alone: float = nan  # seconds that arithmetic or memory takes, the longer one; by a roofline only
 
 
-def _verdict(kind: int, name: str, operator: Operator | None, ceilings: Ceilings) -> _Verdict:
+def _verdict(kind: int, name: str, least: Work | None, ceilings: Ceilings) -> _Verdict:
     named = _by_operator(name) if kind == OPERATOR else _by_kernel(name)
-    least = work(operator) if operator is not None and kind in (KERNEL, OPERATOR) else None
-    if least is None or ceilings.bandwidth is None or (least.flops and named == _Verdict(MEMORY_WORK, _BY_NAME)):
+    if least is None or ceilings.bandwidth is None or kind not in (KERNEL, OPERATOR):
+        return named
+    if least.flops and named == _Verdict(MEMORY_WORK, _BY_NAME):
         return named
     dtype = "tf32" if least.dtype == "float32" and _ROUNDED.search(name) else least.dtype
     if least.flops and dtype not in ceilings.flops:
@@ -131,6 +131,7 @@ def _verdict(kind: int, name: str, operator: Operator | None, ceilings: Ceilings
     )
 
 
+@cache
 def _by_kernel(name: str) -> _Verdict:
     if _PASSES_FIRST.search(name):
         return _Verdict(MEMORY_WORK, _BY_NAME)
@@ -139,6 +140,7 @@ def _by_kernel(name: str) -> _Verdict:
     return _Verdict(MEMORY_WORK, _BY_NAME if _PASSES.search(name) else EVIDENCE.index(NONE))
 
 
+@cache
 def _by_operator(name: str) -> _Verdict:
     """What has no :: in its name is a range that somebody marked, or a node of autograd, which calls operators."""
     if "::" not in name or _WRAPS.match(name):

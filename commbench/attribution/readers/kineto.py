@@ -54,6 +54,7 @@ _CATEGORIES = {
     # Before 2022.
     **{"Kernel": KERNEL, "Memcpy": MEMCPY, "Memset": MEMSET, "Operator": OPERATOR, "Runtime": RUNTIME},
 }
+_VALUED = re.compile("conv|attention")  # operators whose stride, or mask, tells how much they do
 _BLOCKING = re.compile(r"(cuda|hip|cu)(Device|Stream|Event|Ctx|Thread)Synchronize")
 _LATEST = 4e15  # us: the year 2096; what is later is no time
 _ABSOLUTE = 1e15  # us: times since 1970 are later than that, those since a machine's start are not
@@ -115,12 +116,13 @@ class _Rows:
         self.lanes: dict[tuple[Any, Any], int] = {}
         self.on_device: set[int] = set()  # lanes
         self.operators: dict[Any, int] = {}
-        self.asked: list[tuple[int, tuple[tuple[int, ...], ...], tuple[str, ...]]] = []  # name, shapes, types
+        self.asked: list[tuple[int, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[str, ...]]] = []
         self.found: list[Found] = []
         self.steps: list[int] = []  # rows
         self.malformed = 0
         self.others = 0
         self._roles: list[int] = []
+        self._valued: list[bool] = []
         self._categories = dict(_CATEGORIES)
         self._said: dict[bytes, facts.Facts | None] = {}
 
@@ -147,6 +149,7 @@ class _Rows:
                 name = self.names.setdefault(event["name"], len(self.names))
                 if name == len(self._roles):
                     self._roles.append(facts.role(str(event["name"])))
+                    self._valued.append(_VALUED.search(str(event["name"])) is not None)
                 where = event.get("pid"), event.get("tid")
                 lane = self.lanes.setdefault(where, len(self.lanes))
                 began = event["ts"]
@@ -181,10 +184,11 @@ class _Rows:
     def _asked(self, name: int, args: Mapping[str, Any]) -> int:
         """Return the place of what an operator was asked."""
         shapes, dtypes = args.get("Input Dims"), args.get("Input type")
-        key = name if shapes is None else (name, marshal.dumps((shapes, dtypes), 2))
+        values = args.get("Concrete Inputs") if self._valued[name] else None
+        key = name if shapes is None else (name, marshal.dumps((shapes, dtypes, values), 2))
         place = self.operators.setdefault(key, len(self.operators))
         if place == len(self.asked):
-            self.asked.append((name, *_inputs(shapes, dtypes)))
+            self.asked.append((name, *_inputs(shapes, dtypes, values)))
         return place
 
     def _keep(self, kind: int, role: int, name: str, args: Mapping[str, Any]) -> None:
@@ -211,14 +215,17 @@ class _Rows:
         return self._said[key]
 
 
-def _inputs(shapes: Any, dtypes: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Return the shapes of an operator's inputs, () for one that is no tensor, and their types."""
+def _inputs(
+    shapes: Any, dtypes: Any, values: Any
+) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the shapes of an operator's inputs, () for one that is no tensor, their types, and what else is told."""
     if not isinstance(shapes, list):
-        return (), ()
+        return (), (), ()
     sizes = tuple(
         tuple(one) if isinstance(one, list) and all(type(size) is int for size in one) else () for one in shapes
     )
-    return sizes, tuple(map(str, dtypes)) if isinstance(dtypes, list) else ()
+    types, told = (tuple(map(str, one)) if isinstance(one, list) else () for one in (dtypes, values))
+    return sizes, types, told
 
 
 def _floats(values: list[Any]) -> NDArray[np.float64]:
@@ -268,7 +275,7 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
     if not len(table.start):
         raise UsageError(f"{source} holds no event with a time: {notes[-1]}")
     names = tuple(_plain(name) for name in rows.names)
-    operators = tuple(Operator(names[name], shapes, dtypes) for name, shapes, dtypes in rows.asked)
+    operators = tuple(Operator(names[name], shapes, dtypes, values) for name, shapes, dtypes, values in rows.asked)
     device = np.isin(table.kind, DEVICE_KINDS)
     cause = _causes(table, device)
     launched = table.start.copy()
@@ -293,6 +300,7 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
         ranks=job.size,
         host=str(rest.get("host_name") or ""),
         device=_device(names, table, device, rows),
+        model=_model(rest.get("deviceProperties")),
         unix=unix,
         spans=spans,
         calls=calls,
@@ -472,6 +480,13 @@ def _device(names: Sequence[str], table: _Table, device: NDArray[np.bool_], rows
         return "hip" if "hi" in prefixes else "cuda" if "cu" in prefixes else ""
     marked = any(one.role == facts.MARKED for one in rows.found)
     return "" if marked or not (table.kind == OPERATOR).any() else "cpu"
+
+
+def _model(properties: Any) -> str:
+    """Return how the vendor calls the host's devices; "" where they are of several models."""
+    devices = [one for one in properties if isinstance(one, dict)] if isinstance(properties, list) else []
+    models = {_plain(one.get("name") or "") for one in devices}
+    return models.pop() if len(models) == 1 else ""
 
 
 def _lane(where: tuple[Any, Any], on_device: bool) -> str:
