@@ -145,7 +145,7 @@ def _world(traces: Sequence[Trace], partial: bool) -> tuple[int, ...] | None:
         if not partial:
             raise UsageError(
                 f"waiting is told from transfer by the traces of all ranks of a job, and {len(missing)} of "
-                f"{len(job | grouped)} have none ({format_ranges(missing)}): give theirs, or ask for a partial answer"
+                f"{len(job | grouped)} have none ({format_ranges(missing)}): give theirs, or --partial goes on without"
             )
         return None
     return tuple(sorted(job)) if ranks else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any
 from commbench.units import format_size
 
 if TYPE_CHECKING:
+    from commbench.attribution.analyse import Attribution
     from commbench.report.content import Content
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+# How layers of a step are drawn, as in seaborn's colour-blind palette; waiting is hatched, for printers too.
+LAYER_COLOURS: dict[str, dict[str, Any]] = {
+    "compute": {"facecolor": "#0173b2", "linewidth": 0.0},
+    "memory": {"facecolor": "#029e73", "linewidth": 0.0},
+    "communication": {"facecolor": "#de8f05", "linewidth": 0.0},
+    "waiting": {"facecolor": "#fbe0d0", "edgecolor": "#b03a00", "hatch": "/////", "linewidth": 0.0},
+    "host": {"facecolor": "#d9d9d9", "linewidth": 0.0},
+}
 _LONGEST = 72  # characters of a name in a picture
 
 
@@ -33,16 +42,22 @@ class Drawing:
 
 def drawings(content: Content) -> Iterator[Drawing]:
     """Yield all pictures of a report, by the files of `figures/`: each that has `drawings` is asked."""
-    for module in _modules():
+    for module in _modules("drawings"):
         yield from module.drawings(content)
 
 
+def drawings_of_steps(found: Attribution) -> Iterator[Drawing]:
+    """Yield all pictures of an attribution, likewise: each file that has `of_steps` is asked."""
+    for module in _modules("of_steps"):
+        yield from module.of_steps(found)
+
+
 @cache
-def _modules() -> list[Any]:
+def _modules(function: str) -> list[Any]:
     from commbench.report import figures
 
     found = [import_module(f"{figures.__name__}.{name}") for _, name, _ in iter_modules(figures.__path__)]
-    return sorted((one for one in found if hasattr(one, "drawings")), key=lambda one: one.PLACE)
+    return sorted((one for one in found if hasattr(one, function)), key=lambda one: one.PLACE)
 
 
 @contextmanager
@@ -81,6 +96,18 @@ def plain(text: Any) -> str:
     one = "".join(sign if sign.isprintable() else "?" for sign in str(text)).replace("$", r"\$")
     one = one if len(one) <= _LONGEST else f"{one[: _LONGEST - 3]}..."
     return f" {one}" if one.startswith("_") else one
+
+
+def thinned(values: Mapping[int, float], most: int) -> list[int]:
+    """Return at most so many of the keys, in order: those with the least and the largest values, and others evenly."""
+    keys = list(values)
+    if len(keys) <= most:
+        return keys
+    ranked = sorted(keys, key=lambda key: values[key])
+    ends = {*ranked[: most // 4], *ranked[-(most // 4) :]}
+    rest = [key for key in keys if key not in ends]
+    wanted = most - len(ends)
+    return sorted(ends | {rest[number * len(rest) // wanted] for number in range(wanted)})
 
 
 def size_axis(axes: Any, sizes: Iterable[int]) -> None:

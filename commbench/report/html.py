@@ -13,7 +13,7 @@ from typing import Any
 from commbench import __version__
 from commbench.report import compare_screen as screen
 from commbench.report.content import Content
-from commbench.report.drawing import drawings, style
+from commbench.report.drawing import Drawing, drawings, style
 from commbench.report.summary import Statement
 from commbench.report.tables import (
     ROWS,
@@ -41,16 +41,9 @@ class Picture:
 
 def render(content: Content, statements: Sequence[Statement], best: Sequence[Any], command: str) -> str:
     """Return the page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    place = Path(__file__).parent / "templates"
-    environment = Environment(
-        loader=FileSystemLoader(place), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    pictures = list(_pictures(content))
-    return environment.get_template("report.html").render(
-        version=__version__,
-        made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    pictures = list(embedded(drawings(content)))
+    return page(
+        "report.html",
         command=command,
         statements=statements,
         sides=side_table(content),
@@ -68,6 +61,18 @@ def render(content: Content, statements: Sequence[Statement], best: Sequence[Any
     )
 
 
+def page(template: str, **about: Any) -> str:
+    """Return a page of `templates/`; all text is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    place = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(place), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return environment.get_template(template).render(version=__version__, made=made, **about)
+
+
 def picture_bytes(figure: Any, kind: str) -> bytes:
     """Return a matplotlib figure as a file of a kind, the same for the same figure."""
     out = io.BytesIO()
@@ -75,10 +80,10 @@ def picture_bytes(figure: Any, kind: str) -> bytes:
     return out.getvalue()
 
 
-def _pictures(content: Content) -> Iterator[Picture]:
-    """Yield the pictures; of those beyond MOST_PICTURES the titles alone."""
+def embedded(those: Iterable[Drawing]) -> Iterator[Picture]:
+    """Yield pictures as a page has them; of those beyond MOST_PICTURES the titles alone."""
     with style():
-        for number, one in enumerate(drawings(content)):
+        for number, one in enumerate(those):
             data = ""
             if number < MOST_PICTURES:
                 encoded = base64.b64encode(picture_bytes(one.draw(), "svg")).decode("ascii")

@@ -1,0 +1,174 @@
+"""Where a training step's time goes: compute, memory, communication, waiting for one another, or the host.
+
+python -m commbench.attribute traces/ --results results/ --out attribution/
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.parser import Parser
+from commbench.measure.streams import Patient
+from commbench.units import expand_ranges, parse_number
+
+if TYPE_CHECKING:
+    from commbench.attribution.analyse import Attribution, Choice
+
+MEMORY = "memory"  # of --peak: GB/s
+CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
+NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
+EXAMPLES = """examples:
+  python -m commbench.attribute traces/                          one trace a rank, of the PyTorch profiler and others
+  python -m commbench.attribute traces/ --results results/ --rdma counters/ --out attribution/
+  python -m commbench.attribute before/ --compare after/         what changed, layer by layer
+  python -m commbench.attribute rank0.json --partial --window 100:250
+
+exit codes: 0; 2 bad usage, or traces that are not one of each rank of one job
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    it = Parser(
+        prog="commbench attribute",
+        description="Say where the time of training steps goes, who is late, and why, from the traces of all ranks.",
+        epilog=EXAMPLES,
+    )
+    it.add_argument("traces", metavar="TRACE", nargs="+", help="files, or folders of them: one of each rank of a job")
+    add = it.add_argument_group("what is looked at").add_argument
+    add("--steps", metavar="A-B,...", help="of the marked steps (default all)")
+    add("--window", metavar="A:B", help="instead of steps: ms since the first work, or `all`")
+    add("--partial", action="store_true", help="go on where traces of ranks are missing, double, or of another job")
+    add("--compare", metavar="TRACE", nargs="+", help="traces of another run, to be compared with the first ones")
+    add = it.add_argument_group("what it is held against").add_argument
+    add(
+        "--results",
+        metavar="PATH",
+        nargs="+",
+        default=[],
+        help="measured runs of this cluster: of collectives, for excess; of kernels, for the bandwidth of memory",
+    )
+    add("--peak", metavar="TYPE=N,...", help="what the device can do: bfloat16=989 (TFLOP/s), memory=2900 (GB/s)")
+    add("--rdma", metavar="DIR", help="counters of ports, recorded during the run: tell congestion")
+    add = it.add_argument_group("what comes out").add_argument
+    add(
+        "--out",
+        metavar="DIR",
+        help="write report.html, pictures, tables as CSV, attribution.json, and trace.json for Perfetto",
+    )
+    add("--json", action="store_true", help="print JSON")
+    return it
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Print the attribution, and exit."""
+    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _carry_out(parser().parse_args(words), f"commbench attribute {shlex.join(words)}")
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"commbench attribute: error: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_USAGE) from None
+    raise SystemExit(EXIT_OK)
+
+
+def _carry_out(options: argparse.Namespace, command: str) -> None:
+    from commbench.report import attribution_screen as screen
+
+    if options.out:
+        _need()
+    choice = _choice(options)
+    found = _attribution(options.traces, options, choice)
+    other = _attribution(options.compare, options, choice) if options.compare else None
+    if options.json:
+        about = screen.as_json(found)
+        print(json.dumps(about if other is None else {"a": about, "b": screen.as_json(other)}, indent=1))
+    elif other is None:
+        print(screen.text(found), end="")
+    else:
+        print("\n".join(screen.comparison_lines(found, other)))
+    if options.out:
+        from commbench.report.attribution import write
+
+        names = write(found, options.out, command, other)
+        print(f"# in {options.out}: {', '.join(names)}", file=sys.stderr)
+
+
+def _need() -> None:
+    from importlib.util import find_spec
+
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise UsageError(f"--out needs {', '.join(missing)}: pip install 'commbench[report]'")
+
+
+def _choice(options: argparse.Namespace) -> Choice:
+    from commbench.attribution.analyse import ALL, Choice
+
+    steps = None
+    if options.steps is not None:
+        if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", options.steps):
+            raise UsageError(f"--steps is numbers and ranges by comma, such as 3-10, not {options.steps!r}")
+        steps = frozenset(expand_ranges(options.steps))
+    window: tuple[float, float] | str | None = options.window
+    if window not in (None, ALL):
+        first, colon, last = options.window.partition(":")
+        if not colon:
+            raise UsageError(f"--window is A:B in ms, such as 100:250, or all, not {options.window!r}")
+        window = (parse_number(first, "A of --window A:B"), parse_number(last, "B of --window A:B"))
+    if window is not None and steps is not None:
+        raise UsageError("--window and --steps choose the same in two ways: give one of them")
+    return Choice(window, steps, options.partial)
+
+
+def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choice) -> Attribution:
+    from commbench.attribution.analyse import analyse
+    from commbench.attribution.clocks import read_readings
+    from commbench.attribution.counters import read_series
+    from commbench.attribution.injected import read_injection
+    from commbench.attribution.reading import read
+    from commbench.results.collect import collect
+
+    records = [record for run in collect(options.results) for record in run.records if not record.simulated]
+    counters, notes = read_series(options.rdma) if options.rdma else ((), ())
+    bandwidth, flops = _peaks(options.peak)
+    folders = dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths))
+    clocks = [path for folder in folders for path in sorted(folder.glob(CLOCKS))]
+    return analyse(
+        read(paths),
+        read_readings(clocks),
+        records,
+        counters,
+        bandwidth=bandwidth,
+        flops=flops or None,
+        choice=choice,
+        injection=read_injection(folders),
+        notes=notes,
+    )
+
+
+def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:
+    """Return the bandwidth of memory (bytes/s) and the FLOP/s by data type that --peak gives."""
+    bandwidth, flops = None, {}
+    for part in text.split(",") if text else ():
+        name, equals, number = part.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not {part!r}")
+        value = parse_number(number, f"--peak {name}", least=1e-6)
+        if name.strip() == MEMORY:
+            bandwidth = value * 1e9
+        else:
+            flops[name.strip()] = value * 1e12
+    return bandwidth, flops
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What to do next: each finding with the command that goes on from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
+from commbench.topology.show import counted
+from commbench.units import approximate_size, format_size
+
+if TYPE_CHECKING:
+    from commbench.attribution.analyse import Attribution
+    from commbench.attribution.excess import Excess
+    from commbench.attribution.lateness import Culprit
+
+# From which part of all ranks' time on something is worth a line.
+_WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
+_LEVEL = 0.05  # how often chance convicts any rank, at most
+_SURELY_MORE = 1.1  # times what a collective takes alone
+_MOST = 3  # lines of one kind
+EARLIER = "earlier collective"  # a culprit's cause: it had waited itself
+_CAUSES = {
+    COMPUTE: ("computes longer than the others before it arrives", "python -m commbench.kernels"),
+    MEMORY: (
+        "moves memory for longer than the others before it arrives",
+        "python -m commbench.kernels.weight_update",
+    ),
+    COMMUNICATION: (
+        "is in other transfers for longer than the others before it arrives",
+        "mpirun -n {ranks} python -m commbench.pairs",
+    ),
+    HOST: (
+        "has nothing to run for longer than the others before it arrives (input, launches, other processes)",
+        "python -m commbench.doctor",
+    ),
+    "": ("is late, and no part of its time before that stands out", "python -m commbench.doctor"),
+}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One finding in words, and the command of ours that goes on from it."""
+
+    text: str
+    command: str = ""
+
+
+def advise(found: Attribution) -> tuple[Advice, ...]:
+    """Return what to do next, the most important first; nothing where nothing stands out."""
+    if not found.time:
+        return ()
+    return (*_late(found), *_transfers(found), *_layers(found))
+
+
+def convicted(found: Attribution) -> list[Culprit]:
+    """Return the ranks that were last more often than chance gives, and that others waited for long enough to matter.
+
+    By chance each rank is last as often as any other: a binomial tail, of at most 5 % over the number of ranks, so that
+    all ranks together are wrong in at most 5 % of jobs (Bonferroni). Collectives of a step depend on one another, which
+    this leaves out.
+    """
+    ranks = len(found.traces)
+    return [
+        one
+        for one in found.culprits
+        if ranks > 1 and one.waited >= _WAITED * found.time and _tail(one.meetings, one.of, 1 / ranks) <= _LEVEL / ranks
+    ]
+
+
+def _tail(least: int, of: int, chance: float) -> float:
+    """Return the probability of at least so many of `of` where each has this chance, strictly between 0 and 1."""
+    yes, no = math.log(chance), math.log1p(-chance)
+    ways = (math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(least, of + 1))
+    return sum(math.exp(way + k * yes + (of - k) * no) for k, way in zip(range(least, of + 1), ways, strict=True))
+
+
+def _late(found: Attribution) -> Iterator[Advice]:
+    hosts = {trace.rank: trace.host for trace in found.traces}
+    late = convicted(found)
+    for one in late[:_MOST]:
+        where = f"on its node ({hosts[one.rank]})" if hosts.get(one.rank) else "on its node"
+        if one.cause == EARLIER and one.upstream:
+            first = one.upstream[-1]
+            where = f"on its node ({hosts[first]})" if hosts.get(first) else "on its node"
+            text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
+            yield Advice(f"{text}: look at rank {first} first; {where}", "python -m commbench.doctor")
+            continue
+        why, command = _CAUSES.get(
+            one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor")
+        )
+        command = command.format(ranks=len(found.traces))
+        yield Advice(f"rank {one.rank} {why}; {'on all nodes' if 'mpirun' in command else where}", command)
+    if not late and found.share(WAITING) >= _HIGH:
+        command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
+        yield Advice(
+            "ranks wait for one another, and none of them stands out: see whether that is so without work", command
+        )
+
+
+def _transfers(found: Attribution) -> Iterator[Advice]:
+    for one in [one for one in found.excesses if one.congested][:_MOST]:
+        text = f"{_name(one)} takes longer than alone while ports are congested: find the links, and another placement"
+        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
+        yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
+    slower = [one for one in found.excesses if one.alone and one.transfer > _SURELY_MORE * one.alone]
+    for one in [one for one in slower if not one.congested][:_MOST]:
+        text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
+        if one.congestion:
+            yield Advice(text + "counters show no congestion: look for slow links", _pairs(one))
+        else:
+            yield Advice(
+                text + "why is not known: counters of the ports (--rdma DIR) would tell congestion", _pairs(one)
+            )
+    large = found.share(COMMUNICATION) >= _WAITED
+    for one in [one for one in found.excesses if one.alone is None and _measurable(one) and large][:1]:
+        text = f"what {_name(one)} takes alone is not known: measure it on these nodes, and give --results"
+        size = format_size(one.size)
+        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}")
+
+
+def _pairs(one: Excess) -> str:
+    return f"mpirun -n {one.ranks} python -m commbench.pairs"
+
+
+def _measurable(one: Excess) -> bool:
+    doors = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
+    return one.size > 0 and one.operation in (*doors, "sendrecv")
+
+
+def _name(one: Excess) -> str:
+    return f"{one.operation} of {approximate_size(one.size)} on {counted(one.ranks, 'rank')}"
+
+
+def _layers(found: Attribution) -> Iterator[Advice]:
+    shares = {layer: found.share(layer) for layer in (COMPUTE, MEMORY, COMMUNICATION, WAITING, HOST)}
+    top = max(shares, key=lambda layer: shares[layer])
+    if top == MEMORY and shares[MEMORY] >= _LARGE:
+        text = "memory-bound work is the largest part: see what the memory of these devices can give"
+        yield Advice(text, "python -m commbench.kernels.weight_update")
+    told = any(one.cause == HOST for one in convicted(found))
+    if top == HOST and shares[HOST] >= _LARGE and not told:
+        text = "nothing runs for the largest part: input, launches or a capture of the trace; look at the host"
+        yield Advice(text, "python -m commbench.doctor")
+    if shares[COMMUNICATION] >= _HIGH and shares[WAITING] < shares[COMMUNICATION] / 2 and not found.alone:
+        text = "transfers are a large part, with little waiting: another order of ranks, or algorithm, may take less"
+        yield Advice(text, "python -m commbench.recommend --topology FILE --results DIR")

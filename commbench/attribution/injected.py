@@ -1,0 +1,111 @@
+"""Steps into which a delay was put on purpose, held against those beside them that had none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commbench.attribution.layers import LAYERS, WAITING, Layers
+from commbench.attribution.trace import Trace
+from commbench.errors import UsageError
+from commbench.results.stats import median, median_interval
+
+TRAINING = "training.json"  # what commbench.train says of itself, beside its traces
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What was put into which steps."""
+
+    faults: str  # as it was asked for: slow-rank=1:50ms
+    ranks: tuple[int, ...]  # that were held up; (): all
+    steps: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an injection added to a step, in ns: medians over pairs of a step with it and the one beside it without."""
+
+    injection: Injection
+    pairs: int
+    step: float  # to the longest rank's step
+    waiting: float  # to the mean waiting of the ranks that were not held up, of all where all were
+    low: float | None  # interval of `waiting` over pairs, at least 93 %; None below five
+    high: float | None
+    layers: dict[str, float]  # to the mean of each layer on the ranks that were held up
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's width."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+def read_injection(paths: Iterable[str | Path]) -> Injection | None:
+    """Return which faults acted in which steps, as the `training.json` of a folder says; None where none did.
+
+    Raises UsageError for a file that is not as commbench.train writes it.
+    """
+    for folder in dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths)):
+        path = folder / TRAINING
+        if not path.exists():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            faults = [str(text) for text in content["faults"]]
+            steps = frozenset(int(one["step"]) for one in content["steps"] if one["injected"])
+            ranks = {fault.partition("=")[2].partition(":")[0] for fault in faults}
+            held = () if "*" in ranks else tuple(sorted(map(int, ranks)))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{path} is not as commbench.train writes it ({error!r}): remove it, or train anew"
+            ) from None
+        if steps:
+            return Injection(", ".join(faults), held, steps)
+    return None
+
+
+def effect(traces: Sequence[Trace], layers: Sequence[Sequence[Layers]], injection: Injection) -> Effect | None:
+    """Return what an injection added; None where there are no steps without it, or no rank beside those held up."""
+    every = range(len(traces))
+    held = [place for place in every if not injection.ranks or traces[place].rank in injection.ranks]
+    others = [place for place in every if not injection.ranks or place not in held]
+    by_step = [{one.window.step: one for one in per if one.window.step is not None} for per in layers]
+    known = sorted(set.intersection(*map(set, by_step))) if by_step else []
+    pairs = _pairs([step for step in known if step is not None], injection.steps)
+    if not pairs or not others or not held:
+        return None
+
+    def added(places: Sequence[int], layer: str) -> list[float]:
+        return [
+            sum(by_step[place][one].total(layer) - by_step[place][other].total(layer) for place in places) / len(places)
+            for one, other in pairs
+        ]
+
+    def length(step: int) -> int:
+        return max(its[step].window.end - its[step].window.start for its in by_step)
+
+    waits = added(others, WAITING)
+    low, high = median_interval(waits) or (None, None)
+    return Effect(
+        injection,
+        len(pairs),
+        median([length(one) - length(other) for one, other in pairs]),
+        median(waits),
+        low,
+        high,
+        {layer: median(added(held, layer)) for layer in LAYERS},
+    )
+
+
+def _pairs(steps: Sequence[int], injected: frozenset[int]) -> list[tuple[int, int]]:
+    """Return each step with an injection and the nearest one without, each used once."""
+    free = [step for step in steps if step not in injected]
+    pairs = []
+    for step in steps:
+        if step in injected and free:
+            nearest = min(free, key=lambda other: (abs(other - step), other))
+            free.remove(nearest)
+            pairs.append((step, nearest))
+    return pairs

@@ -1,0 +1,205 @@
+"""Where a step's time goes, in words: the first thing that is read, on screen and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from commbench.attribution.advice import EARLIER, convicted
+from commbench.attribution.analyse import Attribution
+from commbench.attribution.classes import NAME
+from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
+from commbench.report.summary import DO, DOUBTED, SLOW, Statement
+from commbench.results.stats import median
+from commbench.topology.show import counted
+from commbench.units import approximate_size
+
+if TYPE_CHECKING:
+    from commbench.attribution.excess import Excess
+    from commbench.attribution.lateness import Culprit
+
+TIME = "time"
+_MOST = 3  # statements of one kind; the tables have them all
+_WEAK = 0.5  # of the evidence
+_SEEN = 4  # names
+
+
+def words(found: Attribution) -> list[Statement]:
+    """Return the outcome, in the order in which it is to be read."""
+    parts = (_steps, _layers, _calls, _late, _effect, _excesses, _doubts)
+    return [*(one for part in parts for one in part(found)), *_to_do(found)]
+
+
+def _steps(found: Attribution) -> Iterator[Statement]:
+    ranks = counted(len(found.traces), "rank")
+    hosts = len({trace.host for trace in found.traces if trace.host})
+    where = f"{ranks} on {counted(hosts, 'host')}" if hosts else ranks
+    lengths = step_lengths(found)
+    if not lengths:
+        yield Statement(DOUBTED, f"{where}: the traces hold no work: nothing can be attributed")
+    elif found.steps == (None,):
+        yield Statement(TIME, f"{where}, no steps: {ms(max(lengths))} looked at")
+    else:
+        text = f"{ms(median(lengths))} (median; {ms(min(lengths))} to {ms(max(lengths))})"
+        yield Statement(TIME, f"{where}, {counted(len(lengths), 'step')} of {text}, by the rank that took longest")
+
+
+def _layers(found: Attribution) -> Iterator[Statement]:
+    if found.time:
+        shares = ", ".join(f"{layer} {percent(found.share(layer))}" for layer in LAYERS)
+        yield Statement(TIME, f"of all ranks' time: {shares}")
+
+
+def _calls(found: Attribution) -> Iterator[Statement]:
+    """What most tools call communication, beside what of it is transfer."""
+    if not found.time:
+        return
+    every = [one for per in found.layers for one in per]
+    naive, unsplit = (
+        sum(part) / found.time for part in zip(*((one.communication, one.unsplit) for one in every), strict=True)
+    )
+    if not any(trace.calls for trace in found.traces):
+        text = f"no communication was recognised in any trace; names seen: {', '.join(_names(found)) or 'none'}"
+        yield Statement(DOUBTED, text)
+        return
+    hidden = sum(one.hidden for one in every) / found.time
+    if found.alone:
+        text = f"collectives fill {percent(naive)}, {percent(hidden)} hidden under work: with one rank's trace waiting "
+        yield Statement(DOUBTED, f"{text}cannot be told from transfer, which takes the traces of the others")
+        return
+    text = (
+        f"collectives fill {percent(naive)}, as most tools count communication; {percent(found.share(COMMUNICATION))} "
+    )
+    text += (
+        f"is transfer that nothing hides, {percent(found.share(WAITING))} waiting, {percent(hidden)} hidden under work"
+    )
+    yield Statement(TIME, text)
+    if unsplit >= 0.001:
+        text = (
+            f"in {percent(unsplit)} waiting cannot be told from transfer, as calls have no counterpart: it counts as "
+        )
+        yield Statement(DOUBTED, f"{text}communication")
+
+
+def _names(found: Attribution) -> list[str]:
+    """Return the names that took the most time, of all traces."""
+    import numpy as np
+
+    totals: dict[str, int] = {}
+    for trace in found.traces:
+        if len(trace.spans):
+            time = np.bincount(
+                trace.spans.name, weights=trace.spans.end - trace.spans.start, minlength=len(trace.names)
+            )
+            for name, its in zip(trace.names, time.tolist(), strict=True):
+                totals[name] = totals.get(name, 0) + int(its)
+    return [name[:40] for name in sorted(totals, key=lambda name: -totals[name])[:_SEEN]]
+
+
+def _late(found: Attribution) -> Iterator[Statement]:
+    late = convicted(found)
+    for one in late[:_MOST]:
+        yield Statement(SLOW, _culprit(found, one))
+    if len(late) > _MOST:
+        yield Statement(SLOW, f"and {counted(len(late) - _MOST, 'more late rank')}, in the table below")
+    if late or len(found.traces) == 1 or not found.splits:
+        return
+    text = f"no rank is late more often than chance gives ({certainty(found)})"
+    if found.culprits:
+        most = max(found.culprits, key=lambda one: one.meetings)
+        text += f"; most often rank {most.rank}, at {most.meetings} of {counted(most.of, 'collective')}"
+    yield Statement(TIME, text)
+
+
+def _culprit(found: Attribution, one: Culprit) -> str:
+    each = found.waited_for(one.rank) / (len(found.traces) - 1) / len(found.steps)
+    text = f"rank {one.rank} is late: the last one at {one.meetings} of the {one.of} collectives at which any rank was "
+    text += f"late for certain, by {ms(one.lateness)} (median); each other rank waits {ms(each)} a step for it (mean), "
+    text += "hidden under work or not"
+    if one.cause == EARLIER and one.upstream:
+        text += f"; it had waited itself in {one.through or 'another group'}, for rank {one.upstream[-1]}"
+    elif one.cause:
+        text += f"; before it arrives it spends {ms(one.before.get(one.cause, 0))} more than they do in {one.cause}"
+    else:
+        text += "; no layer of its time before stands out"
+    return f"{text} ({certainty(found)})"
+
+
+def certainty(found: Attribution) -> str:
+    """Return how well the clocks of the ranks agree."""
+    sources = ", ".join(dict.fromkeys(one.source for one in found.alignments))
+    return f"clocks agree to {ms(max(one.error for one in found.alignments))}: {sources}"
+
+
+def _effect(found: Attribution) -> Iterator[Statement]:
+    it = found.effect
+    if it is None:
+        return
+    sure = "" if it.half_width is None else f" ± {ms(it.half_width)} (93 % interval over pairs)"
+    text = f"injected {it.injection.faults}: against {counted(it.pairs, 'step')} without it the other ranks wait "
+    text += f"{ms(it.waiting)}{sure} longer, and the step takes {ms(it.step)} longer"
+    yield Statement(TIME, text)
+    top = max(it.layers, key=lambda layer: it.layers[layer])
+    yield Statement(TIME, f"the rank held up spends {ms(it.layers[top])} more of such a step in {top}")
+
+
+def _excesses(found: Attribution) -> Iterator[Statement]:
+    known = [one for one in found.excesses if one.alone is not None and one.excess]
+    for one in known[:_MOST]:
+        text = f"{excess_name(one)}: {ms(one.transfer)} of transfer, {ms(one.alone or 0)} alone ({one.record}): "
+        text += f"{ms(abs(one.excess or 0))} {'more' if (one.excess or 0) > 0 else 'less'}"
+        text += f"; {one.congestion}" if one.congestion else "; without counters nothing tells why"
+        yield Statement(SLOW if (one.excess or 0) > 0 else TIME, text)
+
+
+def _doubts(found: Attribution) -> Iterator[Statement]:
+    if found.refusals:
+        calls = sum(one.calls for one in found.refusals)
+        first = found.refusals[0]
+        text = f"{counted(calls, 'call')} could not be matched: {first.reason} (group {first.group or 'not named'})"
+        more = f"; {counted(len(found.refusals) - 1, 'more reason')} below" if len(found.refusals) > 1 else ""
+        yield Statement(DOUBTED, text + more)
+    low = [one for one in found.splits if one.low_confidence]
+    if low:
+        text = f"{len(low)} of {counted(len(found.splits), 'collective')} with low confidence, the first of them: "
+        yield Statement(DOUBTED, text + low[0].low_confidence)
+    evidence: dict[str, int] = {}
+    for one in (one for per in found.layers for one in per):
+        for name, time in one.evidence.items():
+            evidence[name] = evidence.get(name, 0) + time
+    total = sum(evidence.values())
+    if total and evidence.get(NAME, 0) > _WEAK * total:
+        text = f"{percent(evidence[NAME] / total)} of compute and memory are told apart by names of kernels alone"
+        yield Statement(DOUBTED, f"{text}: record shapes, and give --peak and --results of commbench.kernels")
+
+
+def _to_do(found: Attribution) -> Iterator[Statement]:
+    for one in found.advice:
+        yield Statement(DO, f"{one.text}: {one.command}" if one.command else one.text)
+
+
+def step_lengths(found: Attribution) -> list[int]:
+    """Return how long each step took (ns) on the rank where it took longest."""
+    longest: dict[int | None, int] = {}
+    for one in (one for per in found.layers for one in per):
+        length = one.window.end - one.window.start
+        longest[one.window.step] = max(length, longest.get(one.window.step, 0))
+    return [length for length in longest.values() if length]
+
+
+def excess_name(one: Excess) -> str:
+    """Return operation, size and group in words."""
+    return f"{one.operation} of {approximate_size(one.size)} on {counted(one.ranks, 'rank')}"
+
+
+def ms(ns: float) -> str:
+    """Return a duration with three digits, in the unit that suits it."""
+    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if abs(ns) >= unit:
+            return f"{ns / unit:.3g} {name}"
+    return f"{ns:.3g} ns" if ns else "0 ms"
+
+
+def percent(part: float) -> str:
+    """Return a part of the whole."""
+    return f"{100 * part:.1f} %"

@@ -1,0 +1,227 @@
+"""`analyse` put together from its parts: against jobs of which the truth is known, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commbench.attribution.advice import convicted
+from commbench.attribution.analyse import ALL, Attribution, Choice, analyse, one_of_each_rank
+from commbench.attribution.clocks import read_readings
+from commbench.attribution.injected import Injection, effect, read_injection
+from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING
+from commbench.attribution.reading import read
+from commbench.attribution.trace import Trace
+from commbench.errors import UsageError
+from tests.attribution import synthetic
+from tests.attribution.jobs import call, trace
+from tests.attribution.synthetic import Collective, Job, Work
+
+MS = 1_000_000  # ns
+STEPS = 8
+
+
+def job(slow: Sequence[int] = (), late_us: int = 4000, ranks: int = 3, steps: int = STEPS) -> Job:
+    """Ranks that compute 10 ms, move memory for 2 and reduce for 3; the last one computes longer in `slow` steps."""
+
+    def step(rank: int, number: int) -> list[synthetic.Op]:
+        more = late_us if rank == ranks - 1 and number in slow else 0
+        return [Work(HOST, 500), Work(COMPUTE, 10_000 + more), Work(MEMORY, 2_000), Collective("world", 3_000)]
+
+    programs = [[step(rank, number) for number in range(steps)] for rank in range(ranks)]
+    return Job(programs, {"world": tuple(range(ranks))})
+
+
+def traces_of(it: Job) -> list[Trace]:
+    run = synthetic.run(it)
+    return [synthetic.trace(run, rank)[0] for rank in range(len(it.programs))]
+
+
+def total(found: Attribution, place: int) -> int:
+    return sum(one.window.end - one.window.start for one in found.layers[place])
+
+
+def test_layers_of_a_known_job_are_the_true_ones() -> None:
+    it = job(slow=range(STEPS))
+    run = synthetic.run(it)
+    found = analyse([synthetic.trace(run, rank)[0] for rank in range(3)])
+    for rank in range(3):
+        true = run.truth(rank)
+        assert [{layer: one.total(layer) for layer in LAYERS} for one in found.layers[rank]] == true
+        assert found.totals(rank) == {layer: sum(one[layer] for one in true) for layer in LAYERS}
+        assert sum(found.totals(rank).values()) == total(found, rank)
+    assert sum(found.share(layer) for layer in LAYERS) == pytest.approx(1)
+    assert found.steps == tuple(range(STEPS))
+
+
+def test_the_slow_rank_is_convicted_and_the_next_command_is_about_compute() -> None:
+    found = analyse(traces_of(job(slow=range(STEPS))))
+    (one,) = convicted(found)
+    assert (one.rank, one.meetings, one.of, one.cause) == (2, STEPS, STEPS, COMPUTE)
+    first = found.advice[0]
+    assert first.text.startswith("rank 2 computes longer than the others") and "(node0)" in first.text
+    assert first.command == "python -m commbench.kernels"
+
+
+def test_nobody_is_convicted_where_ranks_take_turns() -> None:
+    """Each rank is late in one of three steps: last as often as chance gives."""
+
+    def step(rank: int, number: int) -> list[synthetic.Op]:
+        return [Work(COMPUTE, 14_000 if number % 3 == rank else 10_000), Collective("world", 3_000)]
+
+    programs = [[step(rank, number) for number in range(12)] for rank in range(3)]
+    found = analyse(traces_of(Job(programs, {"world": (0, 1, 2)})))
+    assert found.culprits and convicted(found) == []
+
+
+def test_traces_come_in_any_order_and_clocks_are_set_by_their_readings(tmp_path: Path) -> None:
+    """The clock of rank 2 is 7 ms ahead and runs fast; read from files, its lateness is still 4 ms."""
+    it = replace(job(slow=range(STEPS)), hosts=("a", "a", "b"), offsets=(0, 0, 7 * MS), drifts=(0.0, 0.0, 20e-6))
+    run = synthetic.run(it)
+    files = synthetic.write(run, tmp_path)
+    clocks = read_readings(synthetic.write_readings(run, tmp_path, error=5_000))
+    found = analyse(read(reversed(files)), clocks)
+    assert [one.rank for one in found.traces] == [0, 1, 2]
+    assert max(how.error for how in found.alignments) < 50_000
+    assert [one.lateness for one in found.splits] == pytest.approx([4 * MS] * STEPS, abs=50_000)
+    (late,) = convicted(found)
+    assert late.rank == 2
+
+
+def test_calls_without_a_counterpart_are_refused_and_count_as_communication() -> None:
+    traces = traces_of(job())
+    traces[1] = replace(
+        traces[1], calls=(replace(traces[1].calls[0], elements_in=7, elements_out=7), *traces[1].calls[1:])
+    )
+    found = analyse(traces)
+    assert found.refusals
+    assert found.totals(0)[WAITING] == 0
+    assert found.totals(0)[COMMUNICATION] == sum(one.unsplit for one in found.layers[0])
+
+
+def test_steps_are_chosen_and_an_unknown_one_is_answered_with_those_there_are() -> None:
+    traces = traces_of(job())
+    found = analyse(traces, choice=Choice(steps={2, 3}))
+    assert found.steps == (2, 3)
+    assert {found.step_of(one) for one in found.splits} == {2, 3}
+    with pytest.raises(UsageError, match=r"--steps 9: the traces have steps 0-7"):
+        analyse(traces, choice=Choice(steps={9}))
+
+
+def test_a_window_cuts_all_ranks_at_the_same_time() -> None:
+    """Rank 2's clock is 5 s ahead: the window is one of common time."""
+    traces = traces_of(replace(job(slow=range(STEPS)), offsets=(0, 0, 5_000 * MS), hosts=("a", "a", "b")))
+    found = analyse(traces, choice=Choice(window=(0.0, 19.5)))
+    assert [len(per) for per in found.layers] == [1, 1, 1]
+    assert {one.window.end - one.window.start for per in found.layers for one in per} == {round(19.5 * MS)}
+    with pytest.raises(UsageError, match=r"--window 1000:2000 holds no work: the traces run from 0 to "):
+        analyse(traces_of(job()), choice=Choice(window=(1000.0, 2000.0)))
+
+
+def test_without_marks_whole_traces_are_taken_and_that_is_said() -> None:
+    traces = [replace(one, steps=()) for one in traces_of(job())]
+    found = analyse(traces)
+    assert found.steps == (None,)
+    assert any("no step is marked" in note for note in found.notes)
+    assert not any("no step is marked" in note for note in analyse(traces, choice=Choice(window=ALL)).notes)
+    with pytest.raises(UsageError, match="no step is marked"):
+        analyse(traces, choice=Choice(steps={1}))
+    with pytest.raises(UsageError, match="rank 1: no step is marked, as others have: --window all"):
+        analyse([traces_of(job())[0], traces[1], traces_of(job())[2]])
+
+
+def test_one_trace_alone_has_no_waiting() -> None:
+    (first, *_) = traces_of(job(slow=range(STEPS)))
+    found = analyse([first], choice=Choice(partial=True))
+    assert found.alone and found.totals(0)[WAITING] == 0
+    assert found.totals(0)[COMMUNICATION] == sum(one.unsplit for one in found.layers[0]) > 0
+
+
+# What is refused
+
+
+def test_a_missing_rank_is_named_and_partial_goes_on() -> None:
+    traces = traces_of(job())
+    with pytest.raises(UsageError, match=r"1 of 3 have none \(1\): give theirs, or --partial goes on without"):
+        analyse([traces[0], traces[2]])
+    found = analyse([traces[0], traces[2]], choice=Choice(partial=True))
+    assert any("of 3 ranks the traces of 1 are missing" in note for note in found.notes)
+
+
+def test_a_rank_twice_is_named_and_partial_takes_the_first() -> None:
+    traces = [*traces_of(job()), replace(traces_of(job())[1], source="zz.json")]
+    with pytest.raises(UsageError, match=r"rank 1 is in rank1\.json and in zz\.json"):
+        analyse(traces)
+    found = analyse(traces, choice=Choice(partial=True))
+    assert [one.source for one in found.traces] == ["rank0.json", "rank1.json", "rank2.json"]
+
+
+def test_traces_of_different_jobs_are_refused_and_partial_keeps_the_larger_part() -> None:
+    traces = [replace(one, job="one") for one in traces_of(job())]
+    other = replace(traces[0], job="two", source="other.json", rank=3)
+    with pytest.raises(UsageError, match=r"other\.json: of another job than rank0\.json: name traces of one job"):
+        analyse([*traces, other])
+    assert len(analyse([*traces, other], choice=Choice(partial=True)).traces) == 3
+    sizes = [trace(0, ranks=2), trace(1, ranks=2), trace(2, ranks=4)]
+    with pytest.raises(UsageError, match=r"rank2\.json: of another job"):
+        one_of_each_rank(sizes, partial=False)
+
+
+def test_a_rank_that_nothing_tells_is_named() -> None:
+    with pytest.raises(UsageError, match=r"a\.json: nothing in the file or in its name tells the rank"):
+        one_of_each_rank([trace(None, source="a.json"), trace(1)], partial=True)
+    with pytest.raises(UsageError, match="there is no trace"):
+        one_of_each_rank([], partial=True)
+
+
+def test_of_several_formats_of_a_rank_the_one_with_spans_is_taken() -> None:
+    bare = trace(1, [call(0, 1)], format="flight recorder", ranks=3, source="a-flight-rank1.json", host="node0")
+    kept, notes = one_of_each_rank([bare, *traces_of(job())], partial=False)
+    assert [one.source for one in kept] == ["rank0.json", "rank1.json", "rank2.json"]
+    assert notes == ["left out: 1 flight recorder, of ranks that have a made too"]
+
+
+# Faults that were injected
+
+
+def test_an_injected_delay_is_found_in_the_waiting_of_the_others() -> None:
+    """4 ms more to compute on rank 2, in every other step: the others wait 4 ms longer, whatever they did before."""
+    slow = range(1, STEPS, 2)
+    traces = traces_of(job(slow=slow))
+    found = analyse(traces, injection=Injection("slow-compute=2:1.4", (2,), frozenset(slow)))
+    it = found.effect
+    assert it is not None
+    assert (it.pairs, it.waiting, it.layers[COMPUTE]) == (4, 4 * MS, 4 * MS)
+    assert (it.low, it.half_width) == (None, None)  # four pairs give no interval
+    more = analyse(
+        traces_of(job(slow=range(1, 12, 2), steps=12)),
+        injection=replace(it.injection, steps=frozenset(range(1, 12, 2))),
+    )
+    assert more.effect is not None and (more.effect.low, more.effect.high, more.effect.half_width) == (
+        4 * MS,
+        4 * MS,
+        0,
+    )
+
+
+def test_without_steps_beside_them_injected_ones_say_nothing() -> None:
+    found = analyse(traces_of(job()))
+    assert effect(found.traces, found.layers, Injection("x", (2,), frozenset(range(STEPS)))) is None
+    assert effect(found.traces, found.layers, Injection("x", (0, 1, 2), frozenset({1}))) is None
+
+
+def test_what_was_injected_is_read_from_beside_the_traces(tmp_path: Path) -> None:
+    content = {"faults": ["slow-rank=1:50ms"], "steps": [{"step": 0, "injected": False}, {"step": 1, "injected": True}]}
+    (tmp_path / "training.json").write_text(json.dumps(content))
+    assert read_injection([tmp_path]) == Injection("slow-rank=1:50ms", (1,), frozenset({1}))
+    (tmp_path / "training.json").write_text(json.dumps({**content, "faults": ["jitter=*:5ms"]}))
+    assert read_injection([tmp_path / "rank0.json"]) == Injection("jitter=*:5ms", (), frozenset({1}))
+    (tmp_path / "training.json").write_text(json.dumps({"faults": [], "steps": []}))
+    assert read_injection([tmp_path]) is None
+    (tmp_path / "training.json").write_text("[1]")
+    with pytest.raises(UsageError, match=r"training\.json is not as commbench\.train writes it"):
+        read_injection([tmp_path])

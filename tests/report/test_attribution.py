@@ -1,0 +1,308 @@
+"""What is said, tabled and drawn of an attribution; attributions are made by hand, so that each number is known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+
+pytest.importorskip("seaborn")
+pytest.importorskip("jinja2")
+
+from commbench.attribution.advice import advise
+from commbench.attribution.analyse import Attribution
+from commbench.attribution.excess import Excess
+from commbench.attribution.injected import Effect, Injection
+from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
+from commbench.report import attribution_compare as compare
+from commbench.report import attribution_screen as screen
+from commbench.report.attribution import render, write
+from commbench.report.attribution_tables import tables
+from commbench.report.attribution_words import ms, words
+from commbench.report.drawing import LAYER_COLOURS, drawings_of_steps, style, thinned
+from commbench.report.figures import late_ranks, step_timeline
+from tests.report.attributions import MS, attribution
+from tests.report.test_report import HOSTILE, Page
+
+EXCESS = Excess("allreduce", 4 << 20, 2, 6, 15 * MS, 10 * MS, "run one", 5 * MS, "")
+
+
+def texts(found: Attribution) -> str:
+    return "\n".join(f"{one.kind} {one.text}" for one in words(found))
+
+
+# In words
+
+
+def test_the_layers_are_told_as_parts_of_all_ranks_time_beside_what_tools_call_communication() -> None:
+    """Rank 0: 40 10 15 30 5 of 100 ms; rank 1: 70 10 15 0 5."""
+    said = texts(attribution())
+    assert "compute 55.0 %, memory 10.0 %, communication 15.0 %, waiting 15.0 %, host 5.0 %" in said
+    assert "collectives fill 30.0 %, as most tools count communication; 15.0 % is transfer that nothing hides" in said
+    assert "2 ranks on 1 host, 6 steps of 100 ms (median; 100 ms to 100 ms)" in said
+
+
+def test_the_late_rank_is_told_with_how_often_how_long_and_why() -> None:
+    said = texts(attribution())
+    assert "slow rank 1 is late: the last one at 6 of the 6 collectives" in said
+    assert "by 30 ms (median); each other rank waits 30 ms a step for it" in said
+    assert "it spends 30 ms more than they do in compute (clocks agree to 0 ms: one host)" in said
+    assert "do rank 1 computes longer than the others before it arrives; on its node (n0): python -m" in said
+
+
+def test_lateness_that_chance_may_give_convicts_nobody() -> None:
+    """Last at 4 of 6 by one of two ranks: 22 of 64 ways to toss six coins have at least four heads."""
+    found = attribution()
+    found = replace(found, culprits=(replace(found.culprits[0], meetings=4),))
+    assert "no rank is late more often than chance gives" in texts(found)
+    assert "most often rank 1, at 4 of 6 collectives" in texts(found)
+
+
+@pytest.mark.parametrize(
+    ("cause", "command"),
+    [
+        ("memory", "python -m commbench.kernels.weight_update"),
+        ("communication", "mpirun -n 2 python -m commbench.pairs"),
+        ("host", "python -m commbench.doctor"),
+        ("", "python -m commbench.doctor"),
+    ],
+)
+def test_each_cause_leads_to_a_command(cause: str, command: str) -> None:
+    found = attribution()
+    found = replace(found, culprits=(replace(found.culprits[0], cause=cause),))
+    assert command in [one.command for one in advise(found)]
+
+
+def test_a_rank_that_waited_itself_leads_to_the_first_one() -> None:
+    found = attribution()
+    late = replace(found.culprits[0], cause="earlier collective", upstream=(3, 0), through="tp")
+    found = replace(found, culprits=(late,))
+    assert advise(found)[0].text == (
+        "rank 1 is late because it had waited itself, in tp: look at rank 0 first; on its node (n0)"
+    )
+    assert "it had waited itself in tp, for rank 0" in texts(found)
+
+
+def test_an_excess_is_no_congestion_unless_counters_say_so() -> None:
+    found = attribution(excess=EXCESS)
+    assert "15 ms of transfer, 10 ms alone (run one): 5 ms more; without counters nothing tells why" in texts(found)
+    assert not any("congested" in one.text for one in found.advice)
+    found = attribution(excess=replace(EXCESS, congestion="xmit_wait rose on mlx5_0", congested=True))
+    assert "5 ms more; xmit_wait rose on mlx5_0" in texts(found)
+    commands = [one.command for one in found.advice]
+    assert "mpirun -n 2 python -m commbench.pairs" in commands
+    assert any(command.startswith("python -m commbench.recommend") for command in commands)
+
+
+def test_without_a_record_the_command_that_makes_one_is_named() -> None:
+    found = attribution(excess=replace(EXCESS, alone=None, excess=None, record="no record"))
+    assert "mpirun -n 2 python -m commbench.allreduce -b 4M -e 4M" in [one.command for one in found.advice]
+
+
+def test_one_trace_alone_says_that_waiting_cannot_be_told() -> None:
+    found = attribution()
+    layers = tuple(replace(one, unsplit=45 * MS) for one in found.layers[0])
+    alone = replace(
+        found, traces=found.traces[:1], layers=(layers,), alignments=found.alignments[:1], splits=(), culprits=()
+    )
+    assert "waiting cannot be told from transfer, which takes the traces of the others" in texts(alone)
+
+
+def test_no_communication_is_said_with_the_names_seen() -> None:
+    found = attribution()
+    bare = replace(found, traces=tuple(replace(one, calls=()) for one in found.traces), splits=(), culprits=())
+    assert "no communication was recognised in any trace; names seen: none" in texts(bare)
+
+
+def test_calls_that_are_not_matched_are_said_with_the_reason() -> None:
+    assert "doubt 2 calls could not be matched: the counts differ (group other)" in texts(attribution())
+
+
+def test_an_injection_is_told_with_its_interval() -> None:
+    injection = Injection("slow-rank=1:50ms", (1,), frozenset({1, 3}))
+    it = Effect(
+        injection, 20, 51.0 * MS, 49.0 * MS, 47.0 * MS, 51.0 * MS, {**dict.fromkeys(LAYERS, 0.0), HOST: 50.0 * MS}
+    )
+    said = texts(replace(attribution(), effect=it))
+    assert "injected slow-rank=1:50ms: against 20 steps without it the other ranks wait 49 ms ± 2 ms" in said
+    assert "the rank held up spends 50 ms more of such a step in host" in said
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(0, "0 ms"), (1, "1 ns"), (1_500, "1.5 us"), (2e6, "2 ms"), (61.5e9, "61.5 s")]
+)
+def test_durations_have_the_unit_that_suits_them(ns: float, text: str) -> None:
+    assert ms(ns) == text
+
+
+# On screen and in files
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(1, 1), (2, 6), (300, 21)])
+def test_text_fits_into_a_hundred_columns_and_folds_what_is_long(ranks: int, steps: int) -> None:
+    lines = screen.text(attribution(ranks, steps, late=min(1, ranks - 1), excess=EXCESS)).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len(lines) < 120
+
+
+def test_of_many_ranks_the_late_one_is_shown_and_the_rest_counted() -> None:
+    text = screen.text(attribution(300, 12, late=177))
+    assert re.search(r"^ +177 +100 +70\.0 ", text, re.MULTILINE)
+    assert "those that waited least and most: 16 of 300" in text
+
+
+def test_tables_have_the_numbers() -> None:
+    made = tables(attribution(excess=EXCESS))
+    ranks = [dict(zip(made["ranks"].header, line, strict=True)) for line in made["ranks"].texts[1]]
+    assert [(one["compute"], one["waiting"], one["calls"]) for one in ranks] == [
+        ("40.0", "30.0", "45.0"),
+        ("70.0", "0.0", "15.0"),
+    ]
+    (collective,) = [dict(zip(made["collectives"].header, line, strict=True)) for line in made["collectives"].lines]
+    # 4 MiB in 15 ms; of an all-reduce on two ranks the factor is 2 (2 - 1) / 2.
+    assert collective["busbw"].number == pytest.approx((4 << 20) / 15e-3 / 1e9)
+    assert (collective["count"].text, collective["transfer"].text, collective["wait (ms)"].text) == ("6", "15", "15")
+    assert (collective["alone"].text, collective["excess"].text) == ("10", "5")
+    steps = [dict(zip(made["steps"].header, line, strict=True)) for line in made["steps"].texts[1]]
+    assert [(one["step"], one["waited for"], one["in all (ms)"]) for one in steps] == [
+        (str(k), "1", "30") for k in range(6)
+    ]
+
+
+def test_csv_has_numbers_as_they_are() -> None:
+    (header, *lines) = csv.reader(io.StringIO(screen.as_csv(tables(attribution())["layers"])))
+    waits = next(line for line in lines if line[0] == WAITING)
+    assert float(waits[header.index("of all %")]) == pytest.approx(15)
+
+
+def test_json_adds_up_and_says_null_where_nothing_is_known() -> None:
+    found = json.loads(json.dumps(screen.as_json(attribution())))
+    for rank in found["ranks"]:
+        for one in rank["windows"]:
+            assert sum(one["layers"].values()) == one["end"] - one["start"]
+    assert found["injected"] is None
+    assert found["collectives"][0]["late_rank"] == 1 and found["collectives"][0]["wait"] == [30 * MS, 0]
+
+
+def test_hostile_words_obey_nobody(tmp_path: Path) -> None:
+    found = attribution(host=HOSTILE, name=HOSTILE)
+    assert "\x1b" not in screen.text(found)
+    page = Page(render(found, f"commbench attribute {HOSTILE}"))
+    assert page.tags["script"] == 1 and "<script>alert(1)</script>" in page.text
+    assert not any("javascript:" in link for link in page.links)
+
+
+def test_a_page_fetches_nothing_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    names = write(attribution(), tmp_path / "out", "commbench attribute x", attribution(scale=2.0))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"""(?:https?:|//)[^\s"'<]*\.(?:js|css|woff)""", text)
+    page = Page(text)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert {link[1:] for link in page.links if link.startswith("#")} <= page.ids.keys()
+    assert page.tags["img"] == 3 and "30 ms more a step" in page.text
+    events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
+    assert sum(one["dur"] for one in events if one.get("name") == WAITING) == pytest.approx(6 * 30e3)  # us
+
+
+# Pictures
+
+
+def test_each_layer_has_a_look_of_its_own() -> None:
+    assert LAYER_COLOURS.keys() == set(LAYERS)
+    assert len({look["facecolor"] for look in LAYER_COLOURS.values()}) == len(LAYERS)
+
+
+def test_pictures_of_many_ranks_show_the_late_one() -> None:
+    found = attribution(300, 3, late=177)
+    with style():
+        for one in drawings_of_steps(found):
+            figure = one.draw()
+            figure.canvas.draw()
+            assert max(figure.get_size_inches()) < 20
+            names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+            assert len(names) <= 50
+            assert "177" in one.name or one.name == "late-ranks" or "rank 177" in names
+
+
+def test_short_intervals_are_drawn_as_what_most_of_a_pixel_is() -> None:
+    """Of 100,000 intervals, waiting of 2 us after computing of 1: all of a pixel looks like waiting."""
+    lengths = np.tile([1e-3, 2e-3], 50_000)
+    edges = np.concatenate([[0.0], np.cumsum(lengths)])
+    labels = np.tile([LAYERS.index(COMPUTE), LAYERS.index(WAITING)], 50_000).astype(np.uint8)
+    seen, names = step_timeline._visible(edges, labels, edges[-1] / 1400)
+    assert (seen[0], seen[-1]) == (0, pytest.approx(edges[-1]))
+    assert set(names.tolist()) == {LAYERS.index(WAITING)}
+    few = step_timeline._visible(edges[:5], labels[:4], 1.0)
+    assert few[0] is not None and len(few[1]) == 4
+
+
+def test_lateness_is_that_of_arrivals_step_by_step() -> None:
+    late = late_ranks.late_by(attribution(3, 4))
+    assert late.tolist() == [[0] * 4, [30 * MS] * 4, [0] * 4]
+    assert late_ranks._folded(np.array([[1.0, np.nan], [5.0, np.nan], [2.0, 3.0]]), 2).tolist()[1] == [2.0, 3.0]
+    folded = late_ranks._folded(np.array([[1.0, np.nan], [5.0, np.nan]]), 2)
+    assert folded[0, 0] == 5 and np.isnan(folded[0, 1])
+
+
+def test_thinning_keeps_the_ends() -> None:
+    values = {key: float((key * 37) % 100) for key in range(100)}
+    kept = thinned(values, 20)
+    assert len(kept) == 20 == len(set(kept)) and kept == sorted(kept)
+    ranked = sorted(values, key=lambda key: values[key])
+    assert set(ranked[:5] + ranked[-5:]) <= set(kept)
+
+
+# Two runs
+
+
+def test_what_changed_is_told_with_its_sign() -> None:
+    """30 ms more of waiting on one of two ranks, and of computing on the other: 15 ms each a rank."""
+    a, b = attribution(), attribution(scale=2.0)
+    found = {one.layer: one for one in compare.changes(a, b)}
+    assert {layer: one.difference for layer, one in found.items()} == {
+        **dict.fromkeys(LAYERS, 0.0),
+        compare.STEP: 30 * MS,
+        COMPUTE: 15 * MS,
+        WAITING: 15 * MS,
+    }
+    assert found[WAITING].certain and not found[HOST].certain
+    said = "\n".join(one.text for one in compare.words(a, b))
+    assert "step: 100 ms in A, 130 ms in B: 30 ms more a step (30 ms to 30 ms)" in said
+    assert "no certain change: memory, communication, host" in said
+    assert "steps of one run are not launches" in said
+    assert max(map(len, screen.comparison_lines(a, b))) <= 100
+
+
+def test_differences_lie_in_the_middle_of_all_pairs() -> None:
+    from commbench.results.spread import difference_interval
+
+    draw = np.random.default_rng(3)
+    a, b = draw.normal(0, 1, 9).tolist(), draw.normal(2, 1, 8).tolist()
+    middle, low, high = difference_interval(a, b)
+    assert middle is not None and low is not None and high is not None and low < middle < high
+    assert middle == pytest.approx(median(y - x for x, y in product(a, b)))
+    assert list(difference_interval(b, a)) == pytest.approx([-middle, -high, -low])
+    assert difference_interval([], [1.0]) == (None, None, None)
+    assert difference_interval([1.0], [3.0]) == (2.0, None, None)
+
+
+def test_intervals_of_differences_cover_the_true_one() -> None:
+    """Of 300 pairs of samples that are 1 apart, about 95 % of the intervals hold 1: not fewer than 92 %."""
+    from commbench.results.spread import difference_interval
+
+    draw = np.random.default_rng(5)
+    held = 0
+    for _ in range(300):
+        _, low, high = difference_interval(draw.normal(0, 1, 60).tolist(), draw.normal(1, 2, 50).tolist())
+        assert low is not None and high is not None
+        held += low <= 1 <= high
+    assert held >= 276
