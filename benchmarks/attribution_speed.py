@@ -39,20 +39,14 @@ print(json.dumps(found))
 """
 OURS = """
 from commbench.attribution.classes import Ceilings, classify
-from commbench.attribution.layers import layers, whole, windows
+from commbench.attribution.layers import layers, windows
 from commbench.attribution.reading import read_file
 def work(path):
     (trace,) = read_file(path)
     classes = classify(trace, Ceilings())
-    found = [layers(trace, window, {}, classes) for window in windows(trace)[:-1]]
+    found = layers(trace, windows(trace)[:-1], {}, classes)
     span = sum(one.window.end - one.window.start for one in found)
     return {"spans": len(trace.spans), "idle": sum(one.total("host") for one in found) / span}
-"""
-READ = """
-from commbench.attribution.reading import read_file
-def work(path):
-    (trace,) = read_file(path)
-    return {"spans": len(trace.spans), "idle": None}
 """
 HTA = """
 import logging
@@ -161,12 +155,13 @@ def measure(python: str, code: str, path: Path) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"attribution_speed: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "rate": path.stat().st_size / 1e6 / found["wall_s"]}
+    size = path.stat().st_size / 1e6
+    return {**found, "rate": size / found["wall_s"], "cpu_rate": size / found["cpu_s"]}
 
 
 def row(who: str, size: int, found: dict[str, Any]) -> list[str]:
     """Return a line of the table."""
-    figures = [f"{found[key]:.2f}" for key in ("wall_s", "cpu_s", "rate", "peak_gib")]
+    figures = [f"{found[key]:.2f}" for key in ("wall_s", "cpu_s", "rate", "cpu_rate", "peak_gib")]
     return [who, f"{size / 1e6:.0f}", f"{found['spans']}", *figures, f"{100 * found['idle']:.2f}"]
 
 
@@ -201,10 +196,14 @@ def main() -> None:
                 theirs = measure(options.hta, HTA, trace)
                 cells.append(row("HTA", real, theirs))
                 figures[-1]["hta"] = theirs
-                faster, memory = theirs["wall_s"] / ours["wall_s"], ours["peak_gib"] / theirs["peak_gib"]
-                ratios.append(f"# {real / 1e6:.0f} MB: {faster:.1f} times as fast as HTA, {memory:.2f} of its memory")
+                wall, cpu = (theirs[key] / ours[key] for key in ("wall_s", "cpu_s"))
+                memory = ours["peak_gib"] / theirs["peak_gib"]
+                ratios.append(
+                    f"# {real / 1e6:.0f} MB: {wall:.1f} times as fast as HTA, {cpu:.1f} in processor time, "
+                    f"with {memory:.2f} of its memory"
+                )
             trace.unlink()
-    lines += table(["", "MB", "spans", "wall (s)", "cpu (s)", "MB/s", "peak (GiB)", "idle (%)"], cells)
+    lines += table(["", "MB", "spans", "wall (s)", "cpu (s)", "MB/s", "MB/s of cpu", "peak (GiB)", "idle (%)"], cells)
     lines += ratios
     lines.append(
         f"# bars: {RATE_BAR:g} MB/s, {GIB_BAR:g} GiB at {BAR_SIZE >> 20} MiB; "

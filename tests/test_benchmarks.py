@@ -79,6 +79,14 @@ def test_readers_prints_what_a_log_costs(tmp_path: Path) -> None:
     assert all(float(cell) > 0 for cell in row[2:])
 
 
+def test_attribution_speed_prints_what_a_trace_costs(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/attribution_speed.py", "--sizes", "100K", "--out", str(tmp_path / "out.txt")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("ours ")]
+    assert all(float(cell) > 0 for cell in row[1:])
+
+
 def test_kernels_prints_a_ratio_for_every_contest(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install 'commbench[kernels]'")
     if not (shutil.which("gcc") and shutil.which("objdump")):

@@ -1,17 +1,44 @@
-"""Transfers held against our own measurements of the same collective, and what counters say of the difference."""
+"""Transfers held against our own measurements of the same collective, and what counters say of the difference.
+
+What a collective takes alone is the time of records of ours (`commbench.allreduce`, ...) of the same operation,
+library, number of ranks and nodes; between two sizes it lies on a straight line of logarithms, and beyond them nothing
+is said. The transfer of a meeting begins when the last rank comes and ends when the last one is done, as in records.
+
+What transfers take beyond that is called congestion only if counters of network ports say so: they rose in samples that
+hold such a transfer, and hardly in those that hold none. Ports count for all that they carry, so that also bytes are
+told: those that the adapters of a node sent in these samples, and those that it had to send at least.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from commbench.attribution.collectives import Split
-from commbench.attribution.counters import Series
+from commbench.attribution.counters import CONGESTION, DISCARDS, RETRANSMISSIONS, WAITS, Series, increments
 from commbench.attribution.trace import Trace
+from commbench.results.reading import UNKNOWN
+from commbench.results.stats import median
+from commbench.results.status import OK
+from commbench.units import format_size
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from commbench.results.record import Record
+
+    Flags = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+    Times = NDArray[np.int64]
+
+TROUBLE = (*WAITS, *CONGESTION, *RETRANSMISSIONS, *DISCARDS)  # and all counters of pauses
+ROSE = 5.0  # times as fast as beside the windows, before a counter is said to have risen in them
+SENT = ("port_xmit_data_64", "port_xmit_data")  # bytes; the first one that a port has
+METHODS = ("clock", "barrier", "loop")  # of measuring, that with the least skew first
 
 
 @dataclass(frozen=True)
@@ -28,10 +55,237 @@ class Excess:
     excess: int | None  # a meeting: transfer less alone; never called congestion by itself
     congestion: str  # what counters say: "" no counters, else in words, with the figures
     congested: bool = False  # counters rose in these windows and not beside them
+    group: str = ""  # how it is called on screen
 
 
 def excess(
     traces: Sequence[Trace], splits: Sequence[Split], records: Sequence[Record], counters: Sequence[Series]
 ) -> tuple[Excess, ...]:
-    """Return what transfers took beyond what they take alone, the most time in all first."""
-    raise NotImplementedError
+    """Return what transfers took beyond what they take alone, the most time in all first.
+
+    Meetings whose transfer is not known (skew alone, no size) and messages are left out.
+    """
+    alike: dict[_Kind, list[Split]] = defaultdict(list)
+    for split in splits:
+        if (kind := _kind(split, traces)) is not None:
+            alike[kind].append(split)
+    found = [_excess(kind, those, traces, records, counters) for kind, those in alike.items()]
+    return tuple(sorted(found, key=lambda one: -one.meetings * (one.transfer if one.excess is None else one.excess)))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What meetings have in common that are held against one record."""
+
+    operation: str
+    size: int
+    dtype: str
+    group: tuple[int, ...]
+    label: str = field(compare=False)
+    backend: str  # "": not told
+    hosts: frozenset[str]  # of those that say theirs
+    nodes: int | None  # None: not all say their host
+
+
+def _kind(split: Split, traces: Sequence[Trace]) -> _Kind | None:
+    meeting = split.meeting
+    if split.skew_only or not meeting.size or meeting.operation == "sendrecv" or len(meeting.group) < 2:
+        return None
+    names = [traces[place].host for place in split.places]
+    complete = all(names) and not meeting.missing
+    hosts = frozenset(filter(None, names))
+    first = split.places[0]
+    name = traces[first].calls[meeting.calls[first]].name
+    backend = _backend(name, traces[first].device)
+    nodes = len(hosts) if complete else None
+    return _Kind(meeting.operation, meeting.size, meeting.dtype, meeting.group, meeting.label, backend, hosts, nodes)
+
+
+def _backend(name: str, device: str) -> str:
+    """Return by which of our backends a call was carried out, or "" where nothing tells."""
+    word = name.lower()
+    library = next((library for library in ("gloo", "mpi") if word.startswith(f"{library}:")), "")
+    if library or device == "cpu":
+        return library or "gloo" * ("gloo" in word)
+    return {"hip": "rccl", "cuda": "nccl"}.get(device, "nccl" if "nccl" in word else "")
+
+
+def _excess(
+    kind: _Kind, splits: Sequence[Split], traces: Sequence[Trace], records: Sequence[Record], counters: Sequence[Series]
+) -> Excess:
+    transfer = round(median([_transfer(split) for split in splits]))
+    alone, record = _alone(kind, records)
+    beyond = None if alone is None else transfer - alone
+    said, rose = _ports(kind, splits, traces, counters)
+    return Excess(
+        operation=kind.operation,
+        size=kind.size,
+        ranks=len(kind.group),
+        meetings=len(splits),
+        transfer=transfer,
+        alone=alone,
+        record=record,
+        excess=beyond,
+        congestion=said,
+        congested=rose and beyond is not None and beyond > 0,
+        group=kind.label,
+    )
+
+
+def _transfer(split: Split) -> int:
+    """Return how long a meeting went on after the last rank had come."""
+    return int(split.end.max() - split.arrival.max())
+
+
+# What it takes alone
+
+
+def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[int | None, str]:
+    """Return what a collective takes alone by records (ns) and which ones those are, or None and why none fits."""
+    if not records:
+        return None, "no records were given"
+    nodes = kind.nodes
+    rules: list[tuple[str, Callable[[Record], bool]]] = [
+        (f"of {kind.operation}", lambda one: one.collective == kind.operation),
+        ("that was measured", lambda one: one.status == OK and bool(one.time_us) and not one.simulated),
+        (f"by {kind.backend or 'its library, which the trace does not tell'}", lambda one: one.backend == kind.backend),
+        (f"of {len(kind.group)} ranks", lambda one: one.nranks == len(kind.group)),
+        (f"on {nodes} nodes", lambda one: None in (nodes, one.nnodes) or one.nnodes == nodes),
+        (f"on {', '.join(sorted(kind.hosts))}", lambda one: _same_hosts(kind, one)),
+    ]
+    for words, rule in rules:
+        records = [one for one in records if rule(one)]
+        if not records:
+            return None, f"no record {words}"
+    own = [one for one in records if one.algorithm == "auto"]
+    if not own:
+        return None, "no record of the library's own choice (algorithm auto)"
+    # Times of unlike types, libraries or methods are never mixed: those most like the job's are taken.
+    own.sort(key=lambda one: (one.dtype != kind.dtype, METHODS.index(one.method) if one.method in METHODS else 9))
+    first = own[0]
+    curve: dict[int, list[float]] = defaultdict(list)
+    for one in own:
+        if (one.dtype, one.method, one.library) == (first.dtype, first.method, first.library) and one.time_us:
+            curve[one.size].append(one.time_us)
+    words = f"{first.library}, {first.dtype}, method {first.method}"
+    sizes = sorted(curve)
+    if not sizes[0] <= kind.size <= sizes[-1]:
+        ends = f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
+        return None, f"no record of this size: those of {words} go from {ends}"
+    times = [median(curve[size]) for size in sizes]
+    alone = float(np.exp(np.interp(np.log(kind.size), np.log(sizes), np.log(times))))
+    between = "" if kind.size in curve else ", interpolated between sizes"
+    return round(alone * 1e3), f"{words}{between}"
+
+
+def _same_hosts(kind: _Kind, record: Record) -> bool:
+    """Whether a record is of the hosts of the trace, as far as both tell."""
+    measured = {host for host in record.hosts.split(",") if host and host != UNKNOWN}
+    return not measured or not kind.hosts or kind.hosts <= measured
+
+
+# What ports say
+
+
+def _ports(
+    kind: _Kind, splits: Sequence[Split], traces: Sequence[Trace], counters: Sequence[Series]
+) -> tuple[str, bool]:
+    """Return what counters of the hosts' ports say of the meetings' transfers, and whether any rose in them alone."""
+    windows = _windows(splits, traces)
+    ports = [series for series in counters if series.kind == "rdma" and series.host in windows and len(series.time) > 1]
+    if not ports:
+        return "", False
+    rose: dict[str, tuple[float, float, float, list[str]]] = {}  # in, their rates in and beside, where
+    inside, beside = 0, 0
+    for series in ports:
+        within = _holding(series.time, windows[series.host])
+        inside, beside = inside + int(within.sum()), beside + int((~within).sum())
+        for name in series.values:
+            if name in TROUBLE or "pause" in name:
+                total, here, there = _rise(series, name, within)
+                if total > 0 and here > ROSE * there:
+                    before = rose.get(name, (0.0, 0.0, 0.0, []))
+                    where = [*before[3], f"{series.host} {series.source}"]
+                    rose[name] = (before[0] + total, before[1] + here, before[2] + there, where)
+    said = []
+    if not inside:
+        return "no sample of the ports holds one of these transfers", False
+    if not beside:
+        said.append(
+            "whether counters rose in these transfers alone is not known: every sample holds one; sample faster"
+        )
+    elif not rose:
+        said.append("no counter of waits, pauses or retransmissions rose in these transfers more than beside them")
+    else:
+        for name, (total, here, there, where) in sorted(rose.items(), key=lambda one: -one[1][0]):
+            rates = f"{here:.3g}/s in them, {there:.3g}/s beside"
+            said.append(f"{name} rose by {total:.0f} ({rates}; {', '.join(where[:3])})")
+    said += _bytes(kind, len(splits), ports, windows)
+    return "; ".join(said), bool(rose) and beside > 0
+
+
+def _windows(splits: Sequence[Split], traces: Sequence[Trace]) -> dict[str, Times]:
+    """Return from when until when the transfers were on each host, (n, 2) ns since 1970 on its own clock."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for split in splits:
+        for place, wait in zip(split.places, split.wait.tolist(), strict=True):
+            trace = traces[place]
+            call = trace.calls[split.meeting.calls[place]]
+            if trace.host and trace.unix and call.start is not None and call.end is not None:
+                found[trace.host].append((call.start + wait, call.end))
+    return {host: np.array(sorted(windows), dtype=np.int64) for host, windows in found.items()}
+
+
+def _holding(time: Times, windows: Times) -> Flags:
+    """Return which of the intervals between samples hold a part of a window; windows are sorted by start."""
+    latest = np.maximum.accumulate(windows[:, 1])
+    begun = np.searchsorted(windows[:, 0], time[1:], side="left")  # windows that begin before the interval ends
+    return (begun > 0) & (latest[np.maximum(begun - 1, 0)] > time[:-1])
+
+
+def _rise(series: Series, name: str, within: Flags) -> tuple[float, float, float]:
+    """Return by how much a counter rose in the intervals `within`, and its rates (1/s) in them and in the others."""
+    steps: Floats = increments(series, name, series.time[:-1], series.time[1:])
+    seconds = np.diff(series.time) / 1e9
+    known = ~np.isnan(steps)
+    sums = [(float(steps[these & known].sum()), float(seconds[these & known].sum())) for these in (within, ~within)]
+    here, there = (total / lasted if lasted else 0.0 for total, lasted in sums)
+    return sums[0][0], here, there
+
+
+def _bytes(kind: _Kind, meetings: int, ports: Sequence[Series], windows: Mapping[str, Times]) -> list[str]:
+    """Return what the adapters of the nodes sent in the samples of these transfers, and what they had to at least."""
+    least = _least(kind)
+    if least is None:
+        return []
+    by_host: dict[str, float] = defaultdict(float)
+    for series in ports:
+        name = next((name for name in SENT if name in series.values), None)
+        if name is not None:
+            by_host[series.host] += _rise(series, name, _holding(series.time, windows[series.host]))[0]
+    if not by_host:
+        return []
+    host = min(by_host, key=lambda name: by_host[name])
+    return [
+        f"adapters of {host} sent {by_host[host] / 1e9:.3g} GB in these samples, where {meetings * least / 1e9:.3g} GB "
+        "had to leave the node"
+    ]
+
+
+def _least(kind: _Kind) -> float | None:
+    """Return how many bytes have to leave a node by the algorithms that move least; None where nodes are not known.
+
+    With m nodes of alike numbers of ranks: a bandwidth-optimal all-reduce sends 2 (m - 1) / m of the size from each
+    (Patarasuk and Yuan 2009, with nodes for processes), its halves one of them; of an all-to-all each rank keeps what
+    is for its node. Rooted operations differ from node to node, and are left out.
+    """
+    m = kind.nodes
+    if m is None or m < 2:
+        return None
+    share = (m - 1) / m * kind.size
+    return {
+        "allreduce": 2 * share,
+        "allgather": share,
+        "reducescatter": share,
+        "alltoall": share * len(kind.group) / m,
+    }.get(kind.operation)

@@ -1,9 +1,9 @@
 """Who was late, how often, and what that rank was doing before it came.
 
 A rank is late where the others had to wait for it by more than twice what the clocks may be off. Why is told by its own
-layers: between the end of the last meeting of the same group, where all were together, and its arrival it spent more
-time in some layer than the others did (their median). Where that layer is waiting, an earlier collective of another
-group held it up, and whoever was late there is asked in turn, up to the first.
+layers: since the last meeting of the same group it spent more time in some layer than the others did (their median),
+the time in that meeting itself left out. Where that layer is waiting, an earlier collective of another group held it
+up, and whoever was late there is asked in turn, up to the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commbench.attribution.collectives import Split
-from commbench.attribution.layers import LAYERS, WAITING, Layers, Window
+from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING, Layers, Window
 from commbench.attribution.trace import Trace
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 EARLIER = "earlier collective"  # a cause beside those of LAYERS
 STANDS_OUT = 0.5  # of a lateness, that a layer explains before it is called its cause
+_TOGETHER = [LAYERS.index(COMMUNICATION), LAYERS.index(WAITING)]  # what a meeting itself takes
+_MOST_CARRIED = 64  # meetings back, in search of where a lateness came from
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Culprit:
     lateness: int  # the median one of its late arrivals
     waited: int  # by all other ranks together, for it
     cause: str  # a layer of LAYERS, "earlier collective", or "" where nothing stands out
-    before: Mapping[str, int]  # by layer: its time before it arrived, less the median of the others, a meeting
+    before: Mapping[str, int]  # by layer: its time before it arrived, less that of the others, where that is the cause
     upstream: tuple[int, ...] = ()  # whom it had waited for itself, followed to the first
     through: str = ""  # the group in which that was
 
@@ -67,7 +69,7 @@ def culprits(
     for place, those in late.items():
         reasons = [history.reason(split, place) for split in those]
         main = _main([split.lateness for split in those], reasons)
-        told = [reason.before for reason in reasons if reason.before is not None]
+        told = [reason.before for reason in reasons if reason.before is not None and reason.cause == main.cause]
         before = np.rint(np.median(told, axis=0)).astype(int).tolist() if told else None
         found.append(
             Culprit(
@@ -176,11 +178,11 @@ class _History:
     def __init__(self, traces: Sequence[Trace], splits: Sequence[Split], lines: Sequence[_Timeline]) -> None:
         self.traces, self.lines = traces, lines
         self.mine: dict[int, list[tuple[int, Split]]] = defaultdict(list)  # by arrivals
-        self.of_group: dict[tuple[int, frozenset[int]], list[tuple[int, Split]]] = defaultdict(list)  # by ends
+        self.of_group: dict[tuple[int, frozenset[int]], list[tuple[int, Split]]] = defaultdict(list)
         for split in splits:
             for place in split.places:
                 self.mine[place].append((_arrival(traces, split, place), split))
-                self.of_group[place, frozenset(split.meeting.group)].append((self.end(split, place), split))
+                self.of_group[place, frozenset(split.meeting.group)].append((_arrival(traces, split, place), split))
         for those in (*self.mine.values(), *self.of_group.values()):
             those.sort(key=_time)
 
@@ -190,69 +192,92 @@ class _History:
 
     def reason(self, split: Split, place: int) -> _Reason:
         """Return why a rank was late, by its layers and those of whom it had waited for."""
-        since, before = self.excess(split, place)
-        if before is None:
-            return _Reason("", None)
-        cause = self.layer(split, before)
-        if cause != WAITING:
+        cause, since, before = self.own(split, place)
+        if before is None or cause != WAITING:
             return _Reason(cause, before)
         chain, through, seen = [], "", {id(split)}
-        while cause == WAITING and since is not None:
-            earlier = self.longest_wait(place, since, _arrival(self.traces, split, place))
+        while cause == WAITING:
+            earlier = self.longest_wait(place, since, split)
             if earlier is None or id(earlier) in seen or earlier.culprit == place:
                 break
             seen.add(id(earlier))
             split, place = earlier, _culprit(earlier)
             chain.append(_rank(self.traces, place))
             through = through or split.meeting.label
-            since, found = self.excess(split, place)
-            cause = "" if found is None else self.layer(split, found)
+            cause, since, _ = self.own(split, place)
         return _Reason(EARLIER if chain else WAITING, before, tuple(chain), through)
 
-    def layer(self, split: Split, before: Times) -> str:
-        """Return the layer that stands out, or nothing."""
-        most = int(np.argmax(before))
-        return LAYERS[most] if before[most] >= max(STANDS_OUT * split.lateness, split.error) else ""
+    def own(self, split: Split, place: int) -> tuple[str, int, Times | None]:
+        """Return the layer in which a rank was longer than the others, since when, and its excess in each layer.
 
-    def excess(self, split: Split, place: int) -> tuple[int | None, Times | None]:
-        """Return since when a rank was apart from its group, and its ns by layer since then less the others' median."""
+        Since the last meeting of the group; where no layer explains the lateness since then, and the rank had come late
+        to that meeting as well, it has carried that along, as nobody stood still meanwhile: since the one before.
+        """
+        passed: list[Split] = []
+        first: tuple[str, int, Times | None] = ("", 0, None)
         earlier = self.before(split, place)
-        mine = self.since(split, earlier, place)
+        for _ in range(_MOST_CARRIED):
+            if earlier is not None:
+                passed.append(earlier)
+            since, excess = self.excess(split, passed, place)
+            if excess is None:
+                break
+            most = int(np.argmax(excess))
+            if excess[most] >= max(STANDS_OUT * split.lateness, split.error):
+                return LAYERS[most], since, excess
+            if first[2] is None:
+                first = ("", since, excess)
+            if earlier is None or earlier.culprit != place:
+                break
+            earlier = self.before(earlier, place)
+        return first
+
+    def excess(self, split: Split, passed: Sequence[Split], place: int) -> tuple[int, Times | None]:
+        """Return since when a rank's ns by layer are counted, and how much they exceed the others' median."""
+        mine = self.spent(split, passed, place)
         others = [
-            self.lines[other].spent(since, _arrival(self.traces, split, other))
+            spent[1]
             for other in split.places
-            if other != place and (since := self.since(split, earlier, other)) is not None
+            if other != place and (spent := self.spent(split, passed, other)) is not None
         ]
-        if mine is None or not others or not len(self.lines[place].edges):
-            return None, None
-        spent = self.lines[place].spent(mine, _arrival(self.traces, split, place))
-        return mine, spent - np.rint(np.median(others, axis=0)).astype(np.int64)
+        if mine is None or not others:
+            return 0, None
+        return mine[0], mine[1] - np.rint(np.median(others, axis=0)).astype(np.int64)
+
+    def spent(self, split: Split, passed: Sequence[Split], place: int) -> tuple[int, Times] | None:
+        """Return since when, and a rank's ns by layer until its arrival; those in `passed` itself do not count.
+
+        Since its arrival at the last of `passed`, which go back in time; without any, since its step began.
+        """
+        line, arrival = self.lines[place], _arrival(self.traces, split, place)
+        if not len(line.edges) or any(place not in one.places for one in passed):
+            return None
+        window = line.window(arrival)
+        if not passed:
+            return None if window is None else (window.start, line.spent(window.start, arrival))
+        since = min(_arrival(self.traces, passed[-1], place), arrival)
+        spent = line.spent(since, arrival)
+        for one in passed:
+            there = line.spent(
+                *(min(time, arrival) for time in (_arrival(self.traces, one, place), self.end(one, place)))
+            )
+            spent[_TOGETHER] -= there[_TOGETHER]
+        return since, np.maximum(spent, 0)
 
     def before(self, split: Split, place: int) -> Split | None:
-        """Return the last meeting of the same group that had ended when a rank arrived at one."""
+        """Return the meeting of the same group to which a rank came last before another one."""
         those = self.of_group[place, frozenset(split.meeting.group)]
-        at = bisect_right(those, _arrival(self.traces, split, place), key=_time) - 1
-        while at >= 0 and those[at][1] is split:
-            at -= 1
+        at = bisect_left(those, _arrival(self.traces, split, place), key=_time) - 1
         return those[at][1] if at >= 0 else None
 
-    def since(self, split: Split, earlier: Split | None, place: int) -> int | None:
-        """Return when a rank left the earlier meeting; without one, when the step began in which it arrived."""
-        arrival = _arrival(self.traces, split, place)
-        if not len(self.lines[place].edges):
-            return None
-        if earlier is not None and place in earlier.places:
-            return min(self.end(earlier, place), arrival)
-        window = self.lines[place].window(arrival)
-        return None if window is None else window.start
-
-    def longest_wait(self, place: int, since: int, until: int) -> Split | None:
-        """Return the meeting between two times at which a rank waited longest for someone who was late for certain."""
-        those = self.mine[place]
+    def longest_wait(self, place: int, since: int, until: Split) -> Split | None:
+        """Return at which meeting of another group, before one, a rank waited longest for someone late for certain."""
+        those, group = self.mine[place], set(until.meeting.group)
+        end = _arrival(self.traces, until, place)
         waits = [
             (int(split.wait[split.places.index(place)]), split)
-            for _, split in those[bisect_left(those, since, key=_time) : bisect_left(those, until, key=_time)]
-            if split.culprit is not None and split.distinguishable
+            for _, split in those[bisect_left(those, since, key=_time) : bisect_left(those, end, key=_time)]
+            if split.culprit is not None and split.distinguishable and set(split.meeting.group) != group
         ]
         wait, split = max(waits, key=_time, default=(0, None))
         return split if wait > 0 else None

@@ -47,7 +47,7 @@ class Meeting:
     coalesced: bool = False
     missing: tuple[int, ...] = ()  # ranks of the group without a trace
     uneven: bool = False  # ranks take part with unlike numbers of elements, as in an all_to_allv
-    supposed: bool = False  # nothing tells the group: all ranks of the job were taken
+    supposed: bool = False  # nothing tells the group: all ranks were taken that may be of it
 
     @property
     def label(self) -> str:
@@ -96,17 +96,6 @@ def match(traces: Sequence[Trace], partial: bool = False) -> Matches:
         matcher.meet(pool, lists)
     matcher.refusals += [Refusal(group, reason, calls) for (group, reason), calls in refused.items()]
     return Matches(tuple(sorted(matcher.meetings, key=matcher.time)), tuple(matcher.refusals))
-
-
-def awaits(meeting: Meeting, rank: int, other: int) -> bool:
-    """Return whether a rank cannot end its part before the other one began: none gets what was not sent."""
-    if meeting.operation in SYNCHRONISING:
-        return True
-    if meeting.operation == MESSAGE:
-        return rank == meeting.group[1]
-    if meeting.operation in ("broadcast", "scatter"):
-        return other == meeting.root
-    return meeting.operation in ("reduce", "gather") and rank == meeting.root
 
 
 @dataclass(frozen=True)
@@ -224,10 +213,12 @@ class _Matcher:
         group, supposed = pool.group, False
         if group is None:
             ranks = tuple(sorted(rank for rank, place in self.places.items() if place in lists))
-            if pool.size != len(ranks) and (pool.size is not None or ranks != self.world):
+            # PyTorch has no name twice in a job, and those that share name and numbers share the group.
+            named = bool(pool.name) and self.has_numbers(lists)
+            if pool.size != len(ranks) and (pool.size is not None or not (named or ranks == self.world)):
                 self.refuse(pool, lists, "nothing tells which ranks belong together")
                 return
-            group, supposed = ranks, pool.size is None and len(ranks) > 2
+            group, supposed = ranks, pool.size is None and (len(ranks) > 2 or ranks != self.world)
         lists = dict(sorted(lists.items()))
         if strange := [p for p in lists if self.traces[p].rank not in (*group, None)]:
             self.refuse(pool, lists, f"{self.traces[strange[0]].label} is not of the group")

@@ -97,7 +97,8 @@ def read_file(path: str | Path) -> list[Trace]:
 def _folder(top: Path, seen: set[Path]) -> list[Trace]:
     found: list[Trace] = []
     left_out: list[str] = []
-    for path in _files(top):
+    files = list(_files(top))
+    for path in files:
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
@@ -105,9 +106,9 @@ def _folder(top: Path, seen: set[Path]) -> list[Trace]:
             found += read_file(path)
         except UsageError as error:
             left_out.append(str(error))
-    if not found:
+    if not found and len(left_out) == len(files):
         raise UsageError(f"{top} holds no trace that is known here; known: {_known()}")
-    if left_out:
+    if found and left_out:
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
         found[0] = _noted(found[0], f"left out: {'; '.join(left_out[:3])}{more}")
     return found

@@ -166,6 +166,24 @@ def test_overlapped_collectives_are_late_by_what_the_rank_computed_before_it_ask
     assert (found.rank, found.cause, found.lateness) == (1, COMPUTE, 250_000)
 
 
+def test_a_lateness_that_is_carried_along_under_overlapped_collectives_has_the_cause_that_it_began_with() -> None:
+    def rank(extra: int) -> list[Op]:
+        bucket: list[Op] = [Work(COMPUTE, 400), replace(SUM, overlapped=True)]
+        return [
+            Work(HOST, 20 + extra),
+            Work(COMPUTE, 300),
+            *bucket,
+            *bucket,
+            *bucket,
+            Await("world"),
+            Work(MEMORY, 100),
+        ]
+
+    (found,) = late(steps(rank(0), rank(0), rank(500)))
+    assert (found.rank, found.cause, found.meetings, found.of) == (2, HOST, 15, 15)
+    assert found.before == {name: 500_000 * (name == HOST) for name in LAYERS}
+
+
 def test_causes_are_found_in_jobs_at_random() -> None:
     draw = random.Random(3)
     for _ in range(10):

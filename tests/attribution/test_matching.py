@@ -218,6 +218,16 @@ def test_a_group_known_by_name_and_size_is_the_ranks_that_name_it() -> None:
     assert reasons(found) == ["group dp: nothing tells which ranks belong together (4)"]
 
 
+def test_a_group_known_by_name_alone_is_the_ranks_whose_numbers_go_by_it() -> None:
+    numbered = [call(0, 5, group=None, group_name="dp", sequence=7)]
+    found = match(world(numbered, [], numbered, [], ranks=None))
+    assert [(m.group, m.supposed, m.number) for m in found.meetings] == [((0, 2), True, 7)]
+    without = [call(0, 5, group=None, group_name="dp")]
+    assert reasons(match(world(without, [], without, []))) == [
+        "group dp: nothing tells which ranks belong together (2)"
+    ]
+
+
 def test_without_a_group_some_ranks_alone_are_refused() -> None:
     column = [call(group=None, group_name="")]
     found = match([trace(0, column), trace(1, column)], partial=True)

@@ -129,11 +129,12 @@ class Events:
         self._skipped()
         if cut <= self._at:
             return None
+        text = f"[{self._text[self._at : cut]}]"
         try:
-            block: list[Any] = _decode(f"[{self._text[self._at : cut]}]", 0)[0]
+            block, end = _decode(text, 0)
         except _BROKEN:
             return None
-        return block
+        return block if end == len(text) else None
 
     def _one_by_one(self) -> list[Any]:
         """Return the events of this text, each decoded by itself, until the list ends or one is not whole."""

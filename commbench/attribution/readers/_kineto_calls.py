@@ -399,9 +399,9 @@ def _groups_of_threads(
 def _states(before: set[tuple[int, int]], allowed: set[int], beside: bool) -> set[tuple[int, int]]:
     """Return the groups, with the number of their threads, that the next thread can be of."""
     after = {(group, count + 1) for group, count in before if count < _WORKERS and group in allowed}
-    if beside and min(before, default=(0, 0))[0] >= 0:
+    if beside or not before:
         return after
-    first = min((group for group, _ in before), default=len(allowed))
+    first = min(group for group, _ in before)
     return after | {(group, 1) for group in allowed if group > first}
 
 

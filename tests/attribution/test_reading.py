@@ -1,0 +1,90 @@
+"""The door to traces: files, folders, what is packed, cut or unknown."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from commbench.attribution.reading import read, read_file, readers
+from commbench.errors import UsageError
+
+PYTORCH = "PyTorch profiler trace"
+
+
+def trace(rank: int, operators: int = 1) -> str:
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10.0 * place, "dur": 5.0}
+        for place in range(operators)
+    ]
+    return json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 8}, "traceEvents": events})
+
+
+def test_each_format_says_its_name_and_knows_no_other_text() -> None:
+    assert PYTORCH in {reader.NAME for reader in readers()}
+    for head in (b"hello\n", b"{}", b"[1, 2]", b"# nccl-tests", b"<xml/>", b"\x00" * 100):
+        assert not [reader.NAME for reader in readers() if reader.recognise(head)]
+
+
+def test_a_name_tells_nothing_and_packing_is_seen_in_the_bytes(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.json.gz", tmp_path / "b.txt"
+    plain.write_text(trace(3))
+    packed.write_bytes(gzip.compress(trace(4).encode()))
+    assert [(one.rank, one.format, one.source) for one in read([plain, packed])] == [
+        (3, PYTORCH, str(plain)),
+        (4, PYTORCH, str(packed)),
+    ]
+
+
+def test_a_folder_gives_all_that_is_known_and_names_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "one.json").write_text(trace(1))
+    (tmp_path / "b.json").write_text(trace(0))
+    (tmp_path / "notes.md").write_text("# nothing\n")
+    (tmp_path / ".hidden.json").write_text(trace(7))
+    found = read([tmp_path])
+    assert [one.rank for one in found] == [0, 1]
+    assert "left out" in found[0].notes[-1] and "notes.md" in found[0].notes[-1]
+    assert not found[1].notes or "left out" not in found[1].notes[-1]
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(trace(1))
+    assert len(read([tmp_path, tmp_path / "one.json"])) == 1
+    assert len(read([tmp_path / "one.json", tmp_path])) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"hello", "no format that is known here.*known: .*" + PYTORCH),
+        (b'{"schemaVersion": 1, "traceEvents": []}', "no event of operators"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_name(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=message) as refused:
+        read([path])
+    assert str(path) in str(refused.value)
+
+
+def test_an_empty_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no trace"):
+        read([tmp_path])
+    with pytest.raises(UsageError, match=r"cannot read .*none\.json: No such file"):
+        read([tmp_path / "none.json"])
+
+
+def test_of_a_packed_file_that_breaks_off_what_is_there_is_returned(tmp_path: Path) -> None:
+    path = tmp_path / "cut.gz"
+    path.write_bytes(gzip.compress(trace(2, operators=20_000).encode())[:-5000])
+    (one,) = read_file(path)
+    assert one.rank == 2
+    assert 0 < len(one.spans) < 20_000
+    assert any("gzip stream ends early" in note for note in one.notes)
+    assert any("breaks off" in note for note in one.notes)
