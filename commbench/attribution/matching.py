@@ -169,7 +169,7 @@ def _pool(call: Call, rank: int | None) -> tuple[_Pool | None, str]:
         if call.peer is None or rank is None:
             return None, f"nothing tells whom a {call.operation} is with"
         if call.operation == MESSAGE:  # both at once
-            return _Pool((min(rank, call.peer), max(rank, call.peer)), f"{call.group_name}", message=True), ""
+            return _Pool((min(rank, call.peer), max(rank, call.peer)), call.group_name, message=True), ""
         ends = (rank, call.peer) if call.operation == "send" else (call.peer, rank)
         return _Pool(ends, call.group_name, message=True), ""
     if call.operation == UNKNOWN and call.sequence is None:
@@ -260,13 +260,12 @@ class _Matcher:
                 for place, indices in mine.items():
                     some[place] += indices
                 continue
-            for row in zip(*mine.values(), strict=True):
-                calls = dict(zip(mine, row, strict=True))
-                if differs := self.difference(calls):
-                    rest = {p: [i for k in keys[at:] for i in numbers.get(k, [])] for p, numbers in by_number.items()}
-                    self.refuse(pool, rest, f"from number {key[0]} on: {differs}")
-                    return rows
-                rows.append((key[0], calls))
+            found = [dict(zip(mine, row, strict=True)) for row in zip(*mine.values(), strict=True)]
+            if differs := next(filter(None, map(self.difference, found)), ""):
+                rest = {p: [i for k in keys[at:] for i in numbers.get(k, [])] for p, numbers in by_number.items()}
+                self.refuse(pool, rest, f"from number {key[0]} on: {differs}")
+                break
+            rows += [(key[0], calls) for calls in found]
         for place, indices in some.items():
             if indices:
                 numbers = format_ranges(sorted({self.call(place, index).sequence or 0 for index in indices}))
