@@ -123,7 +123,7 @@ def collective_table(found: Attribution) -> Table:
     for one in found.splits:
         key = (one.meeting.operation, one.meeting.size or -1, len(one.meeting.group))
         groups.setdefault(key, []).append(one)
-    excesses = {(one.operation, one.size, one.ranks): one for one in found.excesses}
+    excesses = {(one.operation, one.size, one.ranks): one for one in reversed(found.excesses)}
 
     def in_all(those: Iterable[Split]) -> int:
         return -sum(int(one.wait.sum() + one.transfer.sum()) for one in those)
