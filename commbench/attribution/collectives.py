@@ -9,8 +9,8 @@ arrival on, while a pipelined algorithm moves data among those that are there; a
 where ends are ragged. So where the two differ the number is marked.
 
 In a broadcast or scatter ranks wait for the root alone, in a reduce or gather the root alone waits; of a message each
-end waits for the other. A rank arrives when its call began to run: behind an earlier one on its stream, or in the queue
-of its threads (Gloo), it has not arrived yet.
+end waits for the other, unless it was buffered and its sender has gone on. A rank arrives when its call began to run:
+behind an earlier one on its stream, or in the queue of its threads (Gloo), it has not arrived yet.
 """
 
 from __future__ import annotations
@@ -81,9 +81,8 @@ def split(meeting: Meeting, traces: Sequence[Trace], alignments: Sequence[Alignm
     lateness = 0
     if len(places) > 1:
         until = np.where(awaited, arrival[None, :], np.iinfo(np.int64).min).max(axis=1)
-        waiting = awaited.any(axis=1)
         if not skew:
-            wait = np.where(waiting, np.clip(np.maximum(until, arrival) - arrival, 0, end - arrival), 0)
+            wait = np.clip(np.maximum(until, arrival) - arrival, 0, end - arrival)
         last, lateness = _culprit(arrival, awaited)
     by_duration = None
     if not skew and meeting.operation in SYNCHRONISING:
@@ -136,6 +135,8 @@ def _awaited(meeting: Meeting, ranks: Sequence[int | None]) -> NDArray[np.bool_]
 
 def _skew_only(meeting: Meeting, n: int, timed: bool) -> str:
     """Return why a meeting has no waits, or nothing."""
+    if not n:
+        return "no times are recorded"
     if n < 2 and len(meeting.group) > 1:
         return "no other rank's trace"
     if not timed:

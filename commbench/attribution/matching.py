@@ -5,12 +5,14 @@ of themselves (operation, elements, type, root) has to be the same on all ranks.
 calls belong together they are refused, with the reason: a wrong pair makes waits out of nothing.
 
 Recordings may begin and end at different calls: rings drop the oldest ones, and profilers are not started at one
-instant. By numbers they are aligned; without, only where exactly one shift of the lists makes all calls agree. On one
-host time has a say too: nobody ends an all-reduce before all others began it.
+instant. By numbers they are aligned; without, only where exactly one shift of the lists makes all calls agree, and the
+steps in which they were asked for where all ranks mark those. On one host time has a say too: nobody ends an all-reduce
+before all others began it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -167,7 +169,7 @@ def _pool(call: Call, rank: int | None) -> tuple[_Pool | None, str]:
         if call.peer is None or rank is None:
             return None, f"nothing tells whom a {call.operation} is with"
         if call.operation == MESSAGE:  # both at once
-            return _Pool((min(rank, call.peer), max(rank, call.peer)), f"{call.group_name}", message=True), ""
+            return _Pool((min(rank, call.peer), max(rank, call.peer)), call.group_name, message=True), ""
         ends = (rank, call.peer) if call.operation == "send" else (call.peer, rank)
         return _Pool(ends, call.group_name, message=True), ""
     if call.operation == UNKNOWN and call.sequence is None:
@@ -258,13 +260,12 @@ class _Matcher:
                 for place, indices in mine.items():
                     some[place] += indices
                 continue
-            for row in zip(*mine.values(), strict=True):
-                calls = dict(zip(mine, row, strict=True))
-                if differs := self.difference(calls):
-                    rest = {p: [i for k in keys[at:] for i in numbers.get(k, [])] for p, numbers in by_number.items()}
-                    self.refuse(pool, rest, f"from number {key[0]} on: {differs}")
-                    return rows
-                rows.append((key[0], calls))
+            found = [dict(zip(mine, row, strict=True)) for row in zip(*mine.values(), strict=True)]
+            if differs := next(filter(None, map(self.difference, found)), ""):
+                rest = {p: [i for k in keys[at:] for i in numbers.get(k, [])] for p, numbers in by_number.items()}
+                self.refuse(pool, rest, f"from number {key[0]} on: {differs}")
+                break
+            rows += [(key[0], calls) for calls in found]
         for place, indices in some.items():
             if indices:
                 numbers = format_ranges(sorted({self.call(place, index).sequence or 0 for index in indices}))
@@ -294,16 +295,34 @@ class _Matcher:
                 return f"{what} {told[first]} on {one}, {told[other]} on {two}"
         return _unbalanced(list(calls.values()))
 
+    def steps(self, lists: Mapping[int, list[int]]) -> dict[tuple[int, int], int | None]:
+        """Return in which step each call was asked for; nothing unless all ranks mark steps and say when they asked."""
+        found: dict[tuple[int, int], int | None] = {}
+        for place, indices in lists.items():
+            steps = self.traces[place].steps
+            for index in indices:
+                asked = self.call(place, index).enqueued
+                if not steps or asked is None:
+                    return {}
+                at = bisect_right(steps, asked, key=lambda step: step.start) - 1
+                found[place, index] = steps[at].number if at >= 0 else None
+        return found
+
+    def one_clock(self, places: Iterable[int]) -> bool:
+        """Whether all traces are of one host, so that their times can be compared."""
+        clocks = {(self.traces[place].host, self.traces[place].unix) for place in places}
+        return len(clocks) == 1 and all(clocks.pop())
+
     def ordered(self, pool: _Pool, lists: dict[int, list[int]]) -> list[tuple[int, dict[int, int]]]:
         """Match in order, or refuse."""
-        queue = _Queues(self.traces, pool, lists)
-        rows = queue.straight()
-        if rows is None or queue.impossible(rows):
-            why = queue.why_not(rows)
-            rows = queue.shifted()
-            if rows is None:
-                self.refuse(pool, lists, why)
-                return []
+        queue = _Queues(self.traces, pool, lists, self.steps(lists))
+        rows, why = queue.rows()
+        if rows is None and self.one_clock(lists):  # time tells more than how each rank counts its steps
+            queue = _Queues(self.traces, pool, lists, {})
+            rows, why = queue.rows()
+        if rows is None:
+            self.refuse(pool, lists, why)
+            return []
         found = [queue.row(row) for row in rows.tolist()]
         if differs := next(filter(None, map(self.difference, found)), ""):
             self.refuse(pool, lists, differs)
@@ -345,12 +364,21 @@ class _Matcher:
 class _Queues:
     """The calls of one group on each rank, in the order in which the program asked for them; rows are (n, ranks)."""
 
-    def __init__(self, traces: Sequence[Trace], pool: _Pool, lists: Mapping[int, list[int]]) -> None:
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        pool: _Pool,
+        lists: Mapping[int, list[int]],
+        steps: Mapping[tuple[int, int], int | None],
+    ) -> None:
         self.traces = traces
         self.lists = {place: _by_time(traces[place].calls, indices) for place, indices in lists.items()}
         calls = [[traces[place].calls[index] for index in indices] for place, indices in self.lists.items()]
         kinds: dict[Any, int] = {}
-        self.marks = [np.array([kinds.setdefault(_mark(one), len(kinds)) for one in of]) for of in calls]
+        self.marks = [
+            np.array([kinds.setdefault((steps.get((place, i)), _mark(traces[place].calls[i])), len(kinds)) for i in of])
+            for place, of in self.lists.items()
+        ]
         self.starts = [np.array([np.nan if one.start is None else one.start for one in of]) for of in calls]
         self.ends = [np.array([np.nan if one.end is None else one.end for one in of]) for of in calls]
         # Who cannot end before whom began: of a message the receiver, of what synchronises everybody.
@@ -363,6 +391,14 @@ class _Queues:
     def row(self, row: Sequence[int]) -> dict[int, int]:
         """Return a row as the place of the call of each trace."""
         return {place: indices[k] for (place, indices), k in zip(self.lists.items(), row, strict=True)}
+
+    def rows(self) -> tuple[NDArray[np.int64] | None, str]:
+        """Return which calls are the same ones, or None and why that is not certain."""
+        rows = self.straight()
+        if rows is not None and not self.impossible(rows):
+            return rows, ""
+        shifted = self.shifted()
+        return shifted, "" if shifted is not None else self.why_not(rows)
 
     def straight(self) -> NDArray[np.int64] | None:
         """Return the k-th call of each kind with the k-th of the others, if all have the same ones.
@@ -447,7 +483,9 @@ class _Queues:
             for k in np.nonzero(self.marks[column] != self.marks[0])[0][:1].tolist():
                 one, two = self.traces[first].calls[mine[k]], self.traces[place].calls[theirs[k]]
                 labels = self.traces[first].label, self.traces[place].label
-                return f"call {k} is {_words(one)} on {labels[0]}, {_words(two)} on {labels[1]}"
+                if (words := (_words(one), _words(two)))[0] == words[1]:
+                    return f"call {k} ({words[0]}) is in unlike steps on {labels[0]} and {labels[1]}"
+                return f"call {k} is {words[0]} on {labels[0]}, {words[1]} on {labels[1]}"
         raise AssertionError("lists that are alike are matched")
 
 

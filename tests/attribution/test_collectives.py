@@ -247,6 +247,11 @@ def test_ranks_without_a_trace_and_a_supposed_group_are_said() -> None:
     assert supposed.low_confidence == "nothing tells the group: taken to be ranks 0-2"
 
 
+def test_of_calls_without_any_time_nothing_is_told() -> None:
+    found = of([(None, None)] * 2)  # type: ignore[list-item]
+    assert found.skew_only and found.places == () and found.low_confidence == "no times are recorded"
+
+
 def test_a_group_of_one_waits_for_nobody() -> None:
     found = of([(0, 60)])
     assert (found.wait.tolist(), found.transfer.tolist(), found.skew_only) == ([0], [60], False)

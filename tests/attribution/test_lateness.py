@@ -144,6 +144,10 @@ def test_a_stage_of_a_pipeline_waits_for_the_one_before_and_that_is_not_its_own_
     assert found[1].cause == COMPUTE
 
 
+def test_a_common_shift_of_all_clocks_changes_nothing() -> None:
+    assert late(replace(chain(), offsets=(12_345_678,) * 3)) == late(chain())
+
+
 # What is not told
 
 
