@@ -139,10 +139,11 @@ def write(path: Path, size: int) -> None:
             '{\n  "schemaVersion": 1,\n  "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, '
             f'{ranks}}},\n  "baseTimeNanoseconds": 1767189312000000000,\n  "traceEvents": [\n'
         )
-        written = 0
+        written = steps = 0
         for text in events():
             written += out.write(text)
-            if written >= size and "ProfilerStep" in text:
+            steps += "ProfilerStep" in text
+            if "ProfilerStep" in text and written >= size and steps > 1:  # the last step does not count
                 break
             written += out.write(",\n")
         out.write("\n  ]\n}\n")

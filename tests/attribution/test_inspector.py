@@ -20,7 +20,7 @@ from commbench.errors import UsageError
 CASES = Path(os.environ.get("COMMBENCH_CASES") or Path(__file__).resolve().parents[3] / "shared" / "cases")
 
 
-def marker(rank: int = 1, ranks: int = 4, name: str = "0xc1", pid: int = 7, **more: Any) -> dict[str, Any]:
+def marker(rank: int = 1, ranks: int = 4, name: Any = "0xc1", pid: int = 7, **more: Any) -> dict[str, Any]:
     """What a line says of its rank."""
     return {
         "header": {"id": name, "comm_name": "unknown", "rank": rank, "n_ranks": ranks, "nnodes": 1},

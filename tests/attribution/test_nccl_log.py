@@ -196,6 +196,12 @@ def test_numbers_of_any_size_take_no_memory() -> None:
     assert (trace.rank, trace.calls[0].group) == (None, None)
 
 
+def test_lines_of_any_length_take_no_time_that_grows_with_its_square() -> None:
+    long = "a" * 60_000
+    (trace,) = read(*[f"{long} NCCL INFO {long}\n"] * 20, line(0, joined(0, 2)), line(0, called()))
+    assert len(trace.calls) == 1
+
+
 WHOLE = "".join(line(rank, text) for rank in (0, 1) for text in (joined(rank, 2), called(), called("Send", root=1)))
 
 

@@ -196,6 +196,16 @@ def test_processes_are_traces_whose_ranks_a_name_does_not_tell() -> None:
     traces = read(*both)
     assert [trace.rank for trace in traces] == [None, None]
     assert [spans(trace)[0][1] for trace in traces] == [20, 21]
+    assert all("several processes" in trace.notes[0] for trace in traces)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"), [("d/rank12_results.json", 12), ("4711_results.json", None), ("d/4711.json", None)]
+)
+def test_a_process_number_in_a_name_is_no_rank(name: str, rank: int | None) -> None:
+    process = Process()
+    process.copy(10, 20)
+    assert read(process, name=name)[0].rank == rank
 
 
 def test_names_that_are_not_there_are_not_invented() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 
-def rank_in_name(source: str) -> int | None:
-    """Return the rank that a file's name holds (rank3.json, _dump_3, nccl_trace_rank_3): where nothing else tells."""
+def rank_in_name(source: str, last: bool = False) -> int | None:
+    """Return the rank that a file's name holds (rank3.json), or with `last` the number that it ends in (_dump_3)."""
     name = Path(source).name
-    found = re.findall(r"rank[-_]?(\d+)", name, re.IGNORECASE) or re.findall(r"(\d+)(?:\.[a-zA-Z]\w*)*$", name)
-    return int(found[0]) if found and len(found[0]) < 10 else None
+    found = re.search(r"rank[-_]?(\d{1,6})(?!\d)", name, re.IGNORECASE)
+    if found is None and last:
+        found = re.search(r"(?<!\d)(\d{1,6})(?:\.[a-zA-Z]\w*)*$", name)
+    return int(found[1]) if found else None
 
 
 def text(value: Any) -> str:

@@ -30,8 +30,10 @@ NAME = "PyTorch Flight Recorder dump"
 _LARGEST = 1 << 26  # bytes: a hundred thousand entries
 _MOST_OPCODES = 10_000_000  # of a pickle, each of which may make an object of 64 bytes
 _MOST_TENSORS, _MOST_DIMENSIONS = 65536, 64  # of one call: a pickle may name one list a million times
-_POINT_TO_POINT = re.compile(r"(?:send|recv) (\d+)(?:->|<-)(\d+)$")  # nccl:send 0->1, nccl:recv 0<-1: this rank first
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+_POINT_TO_POINT = re.compile(
+    r"(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9})$"
+)  # nccl:send 0->1, nccl:recv 0<-1: this rank first
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 
 def recognise(head: bytes) -> bool:
@@ -52,9 +54,7 @@ def read(stream: BinaryIO, source: str) -> Sequence[Trace]:
     version = dump.get("version")
     version = version[:20] if isinstance(version, str) else "not told"
     if version.partition(".")[0] != "2":
-        raise UsageError(
-            f"{source} is a Flight Recorder dump of version {version!r}; known: 2.x (PyTorch 2.4 and later)"
-        )
+        raise UsageError(f"{source} is a Flight Recorder dump of version {version!r}; known: 2.x")
     return [_trace(dump, source)]
 
 
@@ -106,7 +106,7 @@ def _rank(
             senders.add(call.group[int(found[1])])
     if len(senders) == 1:
         return senders.pop(), []
-    named = _values.rank_in_name(source)
+    named = _values.rank_in_name(source, last=True)
     if named is None:
         return None, ["nothing tells its rank: give the file a name that ends in it, such as rank3.json"]
     if candidates and named not in candidates:
@@ -145,12 +145,12 @@ def _call(
     if peers is not None:
         local = int(peers[2])
         peer = group[local] if group else local if description == "default_pg" else None
-    types = entry["input_dtypes"] or entry["output_dtypes"]
+    types = entry.get("input_dtypes") or entry.get("output_dtypes")
     duration = entry.get("duration_ms")
     call = Call(
         operation=_words.operation(name.partition(" ")[0]),
         group=group,
-        group_name=group_name,
+        group_name=group_name if description in ("", "undefined") else f"{group_name} ({description})",
         group_size=len(group) if group else None,
         sequence=None if between else sequence,  # a pair's numbers differ: each side counts all that it sends
         elements_in=_elements(entry["input_sizes"]),
@@ -277,7 +277,7 @@ def _unpickled(data: bytes, source: str) -> Any:
                 )
             if number > _MOST_OPCODES:
                 raise UsageError(f"{source} has more than {_MOST_OPCODES:,} opcodes, which no Flight Recorder dump has")
-    except (*_BROKEN, IndexError) as error:
+    except _BROKEN as error:
         raise UsageError(f"{source} is no whole pickle: {str(error)[:80]!r}; copy the file again") from None
     raise UsageError(f"{source} is no whole pickle: it has no end; copy the file again")
 

@@ -2,7 +2,8 @@
 
 Versions 4.0 to 4.3, of plugins/profiler/inspector/inspector_json.cc: since 4.3 a line is a call alone, and the line of
 `dump_stats` before it says whose. `coll_exec_time_us` has the waiting in it. Only the kernel events of
-NCCL_INSPECTOR_DUMP_VERBOSE=1 tell a start: `dump_timestamp_us` is when the line was written. Sizes are bytes.
+NCCL_INSPECTOR_DUMP_VERBOSE=1 tell a start: `dump_timestamp_us` is when the line was written. `coll_sn` counts each
+operation of a communicator by itself (seqNumber, src/include/comm.h). Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from commbench.results import reading
 NAME = "NCCL Inspector"
 
 _LONGEST_LINE = 1 << 20  # bytes: events of a hundred channels have a tenth of it
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _KEYS = (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"')
 
 

@@ -25,7 +25,7 @@ _LONGEST_LINE = 1 << 16  # bytes
 # [2026-05-05 06:16:47.123456] host:pid:thread [device] NCCL INFO ..., the time with NCCL_DEBUG_TIMESTAMP_LEVELS (2.26)
 _LINE = re.compile(
     r"(?:\[(?P<second>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?\] )?"
-    r"(?P<host>[\w.-]+):(?P<pid>\d+):\d+ \[(?P<device>-?\d+)\] (?:\d+ )?NCCL INFO (?P<message>.*)"
+    r"(?<![\w.-])(?P<host>[\w.-]+):(?P<pid>\d+):\d+ \[(?P<device>-?\d+)\] (?:\d+ )?NCCL INFO (?P<message>.*)"
 )
 _MEMBERSHIP = re.compile(
     r"\bcomm (?P<pointer>0x[0-9a-f]+) rank (?P<rank>\d{1,9}) n[rR]anks (?P<ranks>\d{1,9})\b"

@@ -13,10 +13,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from commbench.attribution.readers import _kineto_facts as facts
 from commbench.attribution.readers import _values, _words
 from commbench.attribution.trace import (
     ANNOTATION,
@@ -33,17 +35,12 @@ from commbench.attribution.trace import (
     Trace,
 )
 from commbench.errors import UsageError
-from commbench.results import reading
 
 NAME = "rocprofv3 JSON"
 
 _LARGEST = 1 << 30  # bytes: it is read at once, and takes some ten times that in memory
-# ncclKernel_AllReduce_RING_LL_Sum_float(...), ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)
-_ALGORITHM = re.compile(
-    r"_(RING|TREE|COLLNET_?(?:DIRECT|CHAIN)|NVLS_?TREE|NVLS|PAT)_(LL128|LL|SIMPLE)(?![A-Z0-9])", re.I
-)
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})$")
-_BROKEN = (ValueError, KeyError, TypeError, AttributeError)
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError)
 
 
 def recognise(head: bytes) -> bool:
@@ -61,8 +58,14 @@ def read(stream: BinaryIO, source: str) -> Sequence[Trace]:
     except (*_BROKEN, RecursionError) as error:
         raise UsageError(f"{source} is not whole: {str(error)[:80]}; copy the file again") from None
     processes = [one for one in (processes if isinstance(processes, list) else [processes]) if isinstance(one, dict)]
-    rank = _values.rank_in_name(source) if len(processes) == 1 else None
-    traces = [_trace(process, rank, source) for process in processes]
+    if len(processes) == 1:
+        rank = _values.rank_in_name(source)
+        told = f"rank {rank} is taken from the file's name"
+        if rank is None:
+            told = "nothing tells its rank: give the file a name that ends in it, such as rank3.json"
+    else:
+        rank, told = None, "the file has several processes, and nothing tells their ranks: write a file for each"
+    traces = [_trace(process, rank, source, told) for process in processes]
     if not any(len(trace.spans) for trace in traces):
         raise UsageError(f"{source} holds no kernel, copy or call: run rocprofv3 with --sys-trace or --kernel-trace")
     return traces
@@ -87,17 +90,13 @@ class _Asked:
     operations: tuple[str, ...]
 
 
-def _trace(process: Mapping[str, Any], rank: int | None, source: str) -> Trace:
+def _trace(process: Mapping[str, Any], rank: int | None, source: str, told: str) -> Trace:
     records = _Records(process)
     spans = [*records.host("hip_api"), *records.host("rccl_api")]
     asked = records.asked()
     marks = list(records.marks())
     spans += [*records.kernels(asked), *records.copies(), *marks]
-    notes = ["groups and sizes of calls are not in it, and its clock is that of its machine alone"]
-    if rank is not None:
-        notes.append(f"rank {rank} is taken from the file's name")
-    else:
-        notes.append("nothing tells its rank: give the file a name that ends in it, such as rank3.json")
+    notes = [told, "groups and sizes of calls are not in it, and its clock is that of its machine alone"]
     if records.broken:
         notes.append(f"{records.broken} records are not as rocprofv3 writes them, and are left out")
     if not asked and any(span.call for span in spans):
@@ -106,49 +105,6 @@ def _trace(process: Mapping[str, Any], rank: int | None, source: str) -> Trace:
         Step(int(found[1]), mark.start, mark.end) for mark in sorted(marks) if (found := _STEP.match(mark.name))
     )
     return replace(_columns(sorted(spans, key=lambda span: span.start), rank, source, notes), steps=steps)
-
-
-class _Span(NamedTuple):
-    start: int
-    end: int
-    kind: int
-    name: str
-    lane: str
-    launched: int
-    call: Call | None = None
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What one call of RCCL, or one group of calls, asked for, between two instants of a thread (ns)."""
-
-    start: int
-    end: int
-    operations: tuple[str, ...]
-
-
-def _trace(process: Mapping[str, Any], rank: int | None, source: str) -> Trace:
-    records = _Records(process)
-    spans = [*records.host("hip_api"), *records.host("rccl_api")]
-    asked = records.asked()
-    marks = list(records.marks())
-    spans += [*records.kernels(asked), *records.copies(), *marks]
-    notes = ["groups and sizes of calls are not in it, and its clock is that of its machine alone"]
-    if rank is not None:
-        notes.append(f"rank {rank} is taken from the file's name")
-    else:
-        notes.append("nothing tells its rank: give the file a name that ends in it, such as rank3.json")
-    if records.broken:
-        notes.append(f"{records.broken} records are not as rocprofv3 writes them, and are left out")
-    if not asked and any(span.call for span in spans):
-        notes.append("what RCCL was asked for is told by the names of kernels alone: add --rccl-trace --hip-trace")
-    steps = [(found, mark) for mark in marks if (found := _STEP.match(mark.name))]
-    trace = _columns(sorted(spans, key=lambda span: span.start), rank, source, notes)
-    return replace(trace, steps=tuple(sorted((Step(int(k[1]), mark.start, mark.end) for k, mark in steps), key=_begin)))
-
-
-def _begin(step: Step) -> int:
-    return step.start
 
 
 class _Records:
@@ -318,21 +274,31 @@ def _under_way(asked: Sequence[_Asked], launched: int) -> tuple[str, ...]:
     return asked[place].operations if place >= 0 and launched <= asked[place].end else ()
 
 
-def _call(name: str, operations: Sequence[str], start: int, end: int, launched: int) -> Call | None:
-    """Return the call that a kernel is; None where it is not one of communication."""
-    if not _words.COMMUNICATION.search(name):
+@lru_cache(4096)
+def _by_name(kernel: str) -> tuple[str, str, str] | None:
+    """Return operation, algorithm and protocol that a kernel's name tells; None where it does not communicate."""
+    if not _words.COMMUNICATION.search(kernel):
         return None
-    different = set(operations)
-    asked = operations[0] if len(different) == 1 else "sendrecv" if different == {"send", "recv"} else UNKNOWN
-    ran = _ALGORITHM.search(name)
+    return facts.named(kernel).operation, *facts.ways(kernel)
+
+
+def _call(name: str, operations: Sequence[str], start: int, end: int, launched: int) -> Call | None:
+    """Return the call that a kernel is; None where it does not communicate."""
+    told = _by_name(name)
+    if told is None:
+        return None
+    operation, algorithm, protocol = told
+    if operations:
+        different = set(operations)
+        operation = operations[0] if len(different) == 1 else "sendrecv" if different == {"send", "recv"} else UNKNOWN
     return Call(
-        operation=asked if operations else _words.operation(name),
+        operation=operation,
         enqueued=launched,
         start=start,
         end=end,
         coalesced=len(operations) > 1,
-        algorithm=reading.algorithm(ran[1]) if ran else "",
-        protocol=reading.protocol(ran[2]) if ran else "",
+        algorithm=algorithm,
+        protocol=protocol,
         evidence=BY_ARGUMENTS if operations else BY_NAME,
         name=name,
     )
