@@ -130,7 +130,7 @@ def test_ranks_are_processes_on_one_clock(tmp_path: Path) -> None:
 
 
 def test_collectives_at_once_lie_on_tracks_side_by_side(tmp_path: Path) -> None:
-    _, found = written(tmp_path / "timeline.json", attribution([(0, 0, 500), (100, 100, 900), (600, 600, 800)]))
+    _, found = written(tmp_path / "timeline.json", attribution([(0, 0, 500), (100, 100, 900), (500, 500, 800)]))
     tracks = [event["tid"] for event in found if event.get("cat") == "collective" and event["pid"] == 0]
     assert tracks == [2, 3, 2]
     assert [event["args"]["name"] for event in found if event["ph"] == "M" and event["pid"] == 0] == [

@@ -189,6 +189,22 @@ def test_a_call_without_times_is_where_its_spans_are() -> None:
     assert (one.total(WAITING), one.total(COMMUNICATION), one.communication) == (2, 13, 15)
 
 
+def test_of_two_operators_that_begin_at_once_the_shorter_one_is_inside() -> None:
+    spans = [
+        Span(0, 4, kind=OPERATOR, work=MEMORY_WORK),
+        Span(0, 10, kind=OPERATOR, work=COMPUTE_WORK),
+    ]
+    for those in (spans, spans[::-1]):
+        (one,) = layers(trace(those, device="cpu"), [Window(None, 0, 10)], {}, classes(those))
+        assert (one.total(MEMORY), one.total(COMPUTE)) == (4, 6)
+
+
+def test_beside_a_device_what_the_host_asked_for_is_not_yet_communication() -> None:
+    spans = [Span(0, 9, kind=OPERATOR, name="record_param_comms", call=0), Span(20, 30, call=0)]
+    (one,) = layers(trace(spans, [Call("allreduce")], device="cuda"), [Window(None, 0, 40)], {}, classes(spans))
+    assert (one.communication, one.total(HOST)) == (10, 30)
+
+
 def test_no_window_has_no_layers() -> None:
     assert layers(trace([]), [], {}, classes([])) == ()
 
