@@ -51,7 +51,7 @@ class Advice:
 def advise(found: Attribution) -> tuple[Advice, ...]:
     """Return what to do next, the most important first; nothing where nothing stands out."""
     if not found.time:
-        return ()
+        return tuple(_late(found))
     return (*_late(found), *_transfers(found), *_layers(found))
 
 
@@ -93,7 +93,7 @@ def _late(found: Attribution) -> Iterator[Advice]:
         )
         command = command.format(ranks=len(found.traces))
         yield Advice(f"rank {one.rank} {why}; {'on all nodes' if 'mpirun' in command else where}", command)
-    if not late and found.share(WAITING) >= _HIGH:
+    if not late and found.time and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
         yield Advice(
             "ranks wait for one another, and none of them stands out: see whether that is so without work", command
@@ -144,6 +144,7 @@ def _layers(found: Attribution) -> Iterator[Advice]:
     if top == HOST and shares[HOST] >= _LARGE and not told:
         text = "nothing runs for the largest part: input, launches or a capture of the trace; look at the host"
         yield Advice(text, "python -m commbench.doctor")
-    if shares[COMMUNICATION] >= _HIGH and shares[WAITING] < shares[COMMUNICATION] / 2 and not found.alone:
+    known = shares[COMMUNICATION] - found.unsplit
+    if known >= _HIGH and shares[WAITING] < known / 2:
         text = "transfers are a large part, with little waiting: another order of ranks, or algorithm, may take less"
         yield Advice(text, "python -m commbench.recommend --topology FILE --results DIR")

@@ -101,6 +101,11 @@ class Attribution:
         """Return a trace's ns in each layer over all its windows."""
         return {layer: sum(parts[layer] for parts in self.parts[place]) for layer in LAYERS}
 
+    @cached_property
+    def unsplit(self) -> float:
+        """The part of all ranks' time that is communication in which waiting may be: its calls have no counterpart."""
+        return sum(one.unsplit for per in self.layers for one in per) / self.time if self.time else 0.0
+
     def share(self, layer: str) -> float:
         """Return a layer's part of all ranks' time in all windows."""
         return sum(parts[layer] for per in self.parts for parts in per) / self.time
@@ -144,7 +149,7 @@ def analyse(
         layers(trace, its, waiting, classify(trace, limits[trace.model]))
         for trace, its, waiting in zip(ordered, chosen, waits, strict=True)
     ]
-    inside = tuple(one for one in splits if _inside(one, ordered, chosen))
+    inside = tuple(one for one in splits if not any(chosen) or _inside(one, ordered, chosen))
     it = Attribution(
         traces=tuple(ordered),
         alignments=tuple(alignments),
@@ -228,6 +233,9 @@ def _windows(
     traces: Sequence[Trace], alignments: Sequence[Alignment], choice: Choice
 ) -> tuple[list[tuple[Window, ...]], list[str]]:
     """Return the windows of each trace, and what to say of them."""
+    if not any(_timed(trace) for trace in traces):
+        text = "the traces tell when collectives were asked for and not when anything ran: arrivals alone, no layers"
+        return [() for _ in traces], [text]
     if isinstance(choice.window, tuple):
         return _span(traces, alignments, choice.window), []
     found = [windows(trace) for trace in traces]
@@ -246,6 +254,11 @@ def _windows(
         known = format_ranges(sorted({window.step for its in found for window in its if window.step is not None}))
         raise UsageError(f"--steps {format_ranges(sorted(wanted))}: the traces have steps {known}")
     return chosen, []
+
+
+def _timed(trace: Trace) -> bool:
+    """Whether a trace says of anything when it ran."""
+    return len(trace.spans) > 0 or any(None not in (call.start, call.end) for call in trace.calls)
 
 
 def _span(

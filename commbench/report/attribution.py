@@ -9,7 +9,7 @@ from commbench.attribution.analyse import Attribution
 from commbench.attribution.chrome import write as write_timeline
 from commbench.errors import UsageError
 from commbench.report import attribution_compare as compare
-from commbench.report.attribution_screen import TITLES, as_csv, as_json
+from commbench.report.attribution_screen import ABOUT, as_csv, as_json
 from commbench.report.attribution_tables import tables
 from commbench.report.attribution_words import words
 from commbench.report.drawing import drawings_of_steps, style
@@ -31,7 +31,7 @@ def render(found: Attribution, command: str, other: Attribution | None = None) -
         pictures=list(embedded(drawings_of_steps(found))),
         tables={name: Table(table.header, table.lines[:_LINES]) for name, table in every.items()},
         lines_in_all={name: len(table.lines) for name, table in every.items()},
-        titles=TITLES,
+        about=ABOUT,
     )
 
 

@@ -20,14 +20,14 @@ from commbench.report.tables import Table
 
 WIDTH = 100
 MOST = {"ranks": 16, "steps": 10, "collectives": 20, "late": 8}  # lines on screen
-TITLES = {
-    "ranks": "ranks: parts of their steps in %; calls: all communication, as most tools count it",
-    "steps": "steps: parts over all ranks in %",
-    "layers": "layers",
-    "collectives": "collectives: times in ms, busbw in GB/s from transfer alone",
-    "late": "who was late",
-    "unmatched": "calls that are not matched",
-    "notes": "notes",
+ABOUT = {
+    "ranks": "parts of their steps in %; calls: all communication, as most tools count it",
+    "steps": "parts over all ranks in %, and the rank that the others waited for longest",
+    "layers": "over all ranks and steps; a step: the median",
+    "collectives": "times in ms, wait the mean over ranks; busbw in GB/s, of the transfer alone",
+    "late": "who came last for certain; more: beyond what the others spent in that layer before they came",
+    "unmatched": "calls without a counterpart on other ranks, by group",
+    "notes": "what was left out, clipped or assumed",
 }
 
 
@@ -35,7 +35,7 @@ def text(found: Attribution) -> str:
     """Return all of it for a person: words first, then tables, folded where they are long."""
     lines = [*statement_lines(words(found))]
     for name, table in tables(found).items():
-        lines += ["", f"# {TITLES[name]}"]
+        lines += ["", f"# {name}: {ABOUT[name]}"]
         if name in ("unmatched", "notes"):
             lines += [line for row in table.texts[1] for line in wrapped(": ".join(row))]
         else:

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from commbench.attribution.analyse import Attribution
-from commbench.attribution.layers import LAYERS, Layers
+from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING, Layers
 from commbench.report.tables import Cell, Table
 from commbench.results.reading import factor
 from commbench.results.stats import median
@@ -31,20 +31,28 @@ def rank_table(found: Attribution) -> Table:
     """Return a line a rank: its step, and the parts of it in percent."""
     lines = []
     for place, (trace, per) in enumerate(zip(found.traces, found.layers, strict=True)):
+        if not per:
+            continue  # no times of work: there are no parts
         time = sum(map(_length, per))
         totals, parts = found.totals(place), (sum(getattr(one, name) for one in per) for name in _PARTS)
         lines.append(
             [
-                *(_rank(trace.rank), _ms(median(list(map(_length, per)))) if time else Cell("no work")),
-                *(_percent(totals[layer], time) for layer in LAYERS),
-                *(_percent(part, time) for part in parts),
-                *(Cell(_most(per)), _ms(found.alignments[place].error), Cell(trace.host or "-")),
+                *(_rank(trace.rank), _ms(median(list(map(_length, per))))),
+                *(_percent(totals[layer], time) for layer in (COMPUTE, MEMORY, COMMUNICATION)),
+                Cell("-") if _untold(per, totals) else _percent(totals[WAITING], time),
+                *(_percent(totals[HOST], time), *(_percent(part, time) for part in parts)),
+                *(Cell(_most(per)), _ms(found.alignments[place].error * 1e3), Cell(trace.host or "-")),
             ]
         )
-    return Table(["rank", "step (ms)", *LAYERS, *_PARTS.values(), "evidence", "clock ± (ms)", "on"], lines)
+    return Table(["rank", "step (ms)", *LAYERS, *_PARTS.values(), "evidence", "clock ± (us)", "on"], lines)
 
 
 _PARTS = {"communication": "calls", "hidden": "hidden", "unsplit": "unsplit", "latency_bound": "small"}
+
+
+def _untold(per: Sequence[Layers], totals: Mapping[str, int]) -> bool:
+    """Whether no waiting is known only because calls have no counterpart."""
+    return not totals[WAITING] and any(one.unsplit for one in per)
 
 
 def _most(per: Sequence[Layers]) -> str:
@@ -123,7 +131,7 @@ def collective_table(found: Attribution) -> Table:
     for one in found.splits:
         key = (one.meeting.operation, one.meeting.size or -1, len(one.meeting.group))
         groups.setdefault(key, []).append(one)
-    excesses = {(one.operation, one.size, one.ranks): one for one in found.excesses}
+    excesses = {(one.operation, one.size, one.ranks): one for one in reversed(found.excesses)}
 
     def in_all(those: Iterable[Split]) -> int:
         return -sum(int(one.wait.sum() + one.transfer.sum()) for one in those)

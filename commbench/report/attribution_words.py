@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from commbench.attribution.advice import EARLIER, convicted
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.classes import NAME
+from commbench.attribution.clocks import ASSUMED
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median
@@ -36,7 +37,7 @@ def _steps(found: Attribution) -> Iterator[Statement]:
     where = f"{ranks} on {counted(hosts, 'host')}" if hosts else ranks
     lengths = step_lengths(found)
     if not lengths:
-        yield Statement(DOUBTED, f"{where}: the traces hold no work: nothing can be attributed")
+        yield Statement(DOUBTED, f"{where}: the traces hold no times of work, so that there are no layers")
     elif found.steps == (None,):
         yield Statement(TIME, f"{where}, no steps: {ms(max(lengths))} looked at")
     else:
@@ -46,7 +47,10 @@ def _steps(found: Attribution) -> Iterator[Statement]:
 
 def _layers(found: Attribution) -> Iterator[Statement]:
     if found.time:
-        shares = ", ".join(f"{layer} {percent(found.share(layer))}" for layer in LAYERS)
+        shown = {layer: percent(found.share(layer)) for layer in LAYERS}
+        if not found.share(WAITING) and found.unsplit:
+            shown[WAITING] = "not told"
+        shares = ", ".join(f"{layer} {share}" for layer, share in shown.items())
         yield Statement(TIME, f"of all ranks' time: {shares}")
 
 
@@ -55,9 +59,7 @@ def _calls(found: Attribution) -> Iterator[Statement]:
     if not found.time:
         return
     every = [one for per in found.layers for one in per]
-    naive, unsplit = (
-        sum(part) / found.time for part in zip(*((one.communication, one.unsplit) for one in every), strict=True)
-    )
+    naive = sum(one.communication for one in every) / found.time
     if not any(trace.calls for trace in found.traces):
         text = f"no communication was recognised in any trace; names seen: {', '.join(_names(found)) or 'none'}"
         yield Statement(DOUBTED, text)
@@ -67,18 +69,14 @@ def _calls(found: Attribution) -> Iterator[Statement]:
         text = f"collectives fill {percent(naive)}, {percent(hidden)} hidden under work: with one rank's trace waiting "
         yield Statement(DOUBTED, f"{text}cannot be told from transfer, which takes the traces of the others")
         return
-    text = (
-        f"collectives fill {percent(naive)}, as most tools count communication; {percent(found.share(COMMUNICATION))} "
-    )
-    text += (
-        f"is transfer that nothing hides, {percent(found.share(WAITING))} waiting, {percent(hidden)} hidden under work"
-    )
-    yield Statement(TIME, text)
-    if unsplit >= 0.001:
-        text = (
-            f"in {percent(unsplit)} waiting cannot be told from transfer, as calls have no counterpart: it counts as "
-        )
-        yield Statement(DOUBTED, f"{text}communication")
+    text = f"collectives fill {percent(naive)}, as most tools count communication; "
+    if found.unsplit < found.share(COMMUNICATION):
+        transfer = percent(found.share(COMMUNICATION) - found.unsplit)
+        text += f"{transfer} is transfer that nothing hides, {percent(found.share(WAITING))} waiting, "
+    yield Statement(TIME, f"{text}{percent(hidden)} hidden under work")
+    if found.unsplit >= 0.001:
+        text = f"in {percent(found.unsplit)} waiting cannot be told from transfer, as calls have no counterpart: "
+        yield Statement(DOUBTED, f"{text}it counts as communication")
 
 
 def _names(found: Attribution) -> list[str]:
@@ -112,10 +110,11 @@ def _late(found: Attribution) -> Iterator[Statement]:
 
 
 def _culprit(found: Attribution, one: Culprit) -> str:
-    each = found.waited_for(one.rank) / (len(found.traces) - 1) / len(found.steps)
     text = f"rank {one.rank} is late: the last one at {one.meetings} of the {one.of} collectives at which any rank was "
-    text += f"late for certain, by {ms(one.lateness)} (median); each other rank waits {ms(each)} a step for it (mean), "
-    text += "hidden under work or not"
+    text += f"late for certain, by {ms(one.lateness)} (median)"
+    if found.steps:
+        each = found.waited_for(one.rank) / (len(found.traces) - 1) / len(found.steps)
+        text += f"; each other rank waits {ms(each)} a step for it (mean), hidden under work or not"
     if one.cause == EARLIER and one.upstream:
         text += f"; it had waited itself in {one.through or 'another group'}, for rank {one.upstream[-1]}"
     elif one.cause:
@@ -128,6 +127,8 @@ def _culprit(found: Attribution, one: Culprit) -> str:
 def certainty(found: Attribution) -> str:
     """Return how well the clocks of the ranks agree."""
     sources = ", ".join(dict.fromkeys(one.source for one in found.alignments))
+    if any(one.source == ASSUMED for one in found.alignments):
+        return "clocks are not set against one another"
     return f"clocks agree to {ms(max(one.error for one in found.alignments))}: {sources}"
 
 

@@ -141,6 +141,16 @@ def test_one_trace_alone_has_no_waiting() -> None:
     assert found.totals(0)[COMMUNICATION] == sum(one.unsplit for one in found.layers[0]) > 0
 
 
+def test_where_only_arrivals_are_known_there_are_no_layers() -> None:
+    """As of a Flight Recorder on Gloo: rank 1 asks 2 ms after the others, at each of six all-reduces."""
+    columns = [[call(None, None, enqueued=(10 * k + 2 * (rank == 1)) * MS) for k in range(6)] for rank in range(3)]
+    columns = [[replace(one, group=(0, 1, 2), group_size=3) for one in calls] for calls in columns]
+    found = analyse([trace(rank, calls, ranks=3) for rank, calls in enumerate(columns)])
+    assert found.steps == () and found.time == 0
+    assert any("arrivals alone, no layers" in note for note in found.notes)
+    assert [(one.culprit, one.lateness) for one in found.splits] == [(1, 2 * MS)] * 6
+
+
 # What is refused
 
 

@@ -116,6 +116,20 @@ def test_one_trace_alone_says_that_waiting_cannot_be_told() -> None:
     assert "waiting cannot be told from transfer, which takes the traces of the others" in texts(alone)
 
 
+def test_waiting_that_nobody_can_tell_is_no_zero() -> None:
+    found = attribution()
+    layers = tuple(
+        tuple(replace(one, unsplit=one.exposed) for one in per) for per in (found.layers[1], found.layers[1])
+    )
+    found = replace(found, layers=layers, splits=(), culprits=())
+    said = texts(found)
+    assert "communication 15.0 %, waiting not told, host" in said
+    assert "in 15.0 % waiting cannot be told from transfer, as calls have no counterpart" in said
+    ranks = tables(found)["ranks"]
+    assert [line[ranks.header.index("waiting")] for line in ranks.texts[1]] == ["-", "-"]
+    assert not any("transfers are a large part" in one.text for one in advise(found))
+
+
 def test_no_communication_is_said_with_the_names_seen() -> None:
     found = attribution()
     bare = replace(found, traces=tuple(replace(one, calls=()) for one in found.traces), splits=(), culprits=())

@@ -1,0 +1,156 @@
+"""`commbench.attribute` on files: traces of jobs whose truth is known, and what is not as it should be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commbench.attribute import main
+from tests.attribution import synthetic
+from tests.attribution.synthetic import Collective, Job, Op, Work
+from tests.report import doors
+
+STEPS = 6
+Say = Callable[..., doors.Said]
+
+
+def job(late_us: int) -> Job:
+    """Three ranks; the last one computes longer in every other step."""
+
+    def step(rank: int, number: int) -> list[Op]:
+        late = late_us if rank == 2 and number % 2 else 0
+        return [Work("compute", 10_000 + late), Work("memory", 2_000), Collective("world", 3_000)]
+
+    programs = [[step(rank, number) for number in range(STEPS)] for rank in range(3)]
+    return Job(programs, {"world": (0, 1, 2)})
+
+
+@pytest.fixture(scope="module")
+def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attributed")
+    for name, late_us in {"quick": 0, "slow": 4_000}.items():
+        (folder / name).mkdir()
+        run = synthetic.run(job(late_us))
+        synthetic.write(run, folder / name)
+        synthetic.write_readings(run, folder / name, error=0)
+    steps = [{"step": number, "injected": bool(number % 2)} for number in range(STEPS)]
+    told = {"faults": ["slow-compute=2:1.4"], "steps": steps}
+    (folder / "slow" / "training.json").write_text(json.dumps(told))
+    shutil.copytree(folder / "slow", folder / "torn")
+    (folder / "again").mkdir()
+    shutil.copy(folder / "slow" / "rank1.json", folder / "again")
+    (folder / "torn" / "clock-rank1.json").write_text('{"format": 1')
+    return folder
+
+
+@pytest.fixture
+def say(top: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    return lambda *words: doors.say(main, top, monkeypatch, capsys, words)
+
+
+def test_words_come_first_then_tables(say: Say) -> None:
+    code, out, err = say("slow")
+    assert (code, err) == (0, "")
+    assert out.startswith("time   3 ranks on 1 host, 6 steps of ")
+    assert "injected slow-compute=2:1.4: against 3 steps without it the other ranks wait 4 ms" in " ".join(out.split())
+    titles = [line for line in out.splitlines() if line.startswith("# ")]
+    assert [title.split(":")[0] for title in titles[:4]] == ["# ranks", "# steps", "# layers", "# collectives"]
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_json_has_the_true_layers(say: Say) -> None:
+    code, out, _ = say("slow", "--json")
+    assert code == 0
+    run = synthetic.run(job(4_000))
+    for rank, one in enumerate(json.loads(out)["ranks"]):
+        assert [window["layers"] for window in one["windows"]] == run.truth(rank)
+
+
+def test_steps_and_windows_choose(say: Say) -> None:
+    windows = json.loads(say("slow", "--steps", "1-2,5", "--json")[1])["ranks"][0]["windows"]
+    assert [one["step"] for one in windows] == [1, 2, 5]
+    (window,) = json.loads(say("slow", "--window", "2:12", "--json")[1])["ranks"][0]["windows"]
+    assert (window["step"], window["end"] - window["start"]) == (None, 10_000_000)
+    (window,) = json.loads(say("slow", "--window", "all", "--json")[1])["ranks"][0]["windows"]
+    assert window["layers"]["waiting"] == 3 * 4_000_000
+
+
+def test_two_runs_are_compared_layer_by_layer(say: Say) -> None:
+    code, out, _ = say("quick", "--compare", "slow")
+    assert code == 0
+    assert "steps of one run are not launches" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert [line[0] for line in lines if line and line[0] in ("step", "compute", "waiting", "host")]
+
+
+def test_a_folder_gets_a_report_and_all_that_is_in_it(say: Say, tmp_path: Path) -> None:
+    pytest.importorskip("seaborn")
+    pytest.importorskip("jinja2")
+    code, _, err = say("slow", "--steps", "0-1", "--out", str(tmp_path / "out"))
+    assert code == 0 and err.startswith(f"# in {tmp_path / 'out'}: report.html, attribution.json, ")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Where a step's time goes" in page and page.count("<img") == 4  # of two steps one is the median
+    assert json.loads((tmp_path / "out" / "attribution.json").read_text())["format"] == "commbench attribution 1"
+
+
+def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
+    code, out, _ = say("slow", "--peak", "memory=2900,bfloat16=989")
+    assert code == 0 and "2900 GB/s, given; FLOP/s given" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["nothing-there"], "cannot read nothing-there"),
+        (["slow/rank0.json", "slow/rank2.json"], "1 of 3 have none (1): give theirs, or --partial goes on without"),
+        (["slow", "again"], "rank 1 is in again/rank1.json and in slow/rank1.json: name one trace"),
+        (["torn"], "torn/clock-rank1.json is no file of clock readings"),
+        (["slow", "--steps", "3-x"], "--steps is numbers and ranges by comma, such as 3-10, not '3-x'"),
+        (["slow", "--steps", "70"], "--steps 70: the traces have steps 0-5"),
+        (["slow", "--window", "5"], "--window is A:B in ms, such as 100:250, or all, not '5'"),
+        (["slow", "--window", "9:x"], "B of --window A:B is a number of at least 0, not 'x'"),
+        (["slow", "--window", "9:8"], "--window 9:8 holds no work: the traces run from 0 to "),
+        (["slow", "--window", "all", "--steps", "1"], "--window and --steps choose the same in two ways"),
+        (["slow", "--peak", "989"], "--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not '989'"),
+        (["slow", "--rdma", "slow"], "slow holds no telemetry-*.jsonl"),
+        (["slow", "--results", "nowhere"], "there is no nowhere"),
+        (["slow", "--out", "slow/rank0.json"], "cannot write into slow/rank0.json"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(words: list[str], text: str, say: Say) -> None:
+    if "--out" in words:
+        pytest.importorskip("seaborn")
+    code, _, err = say(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("commbench attribute: error: ") and text in err
+
+
+def test_partial_goes_on_and_says_what_is_missing(say: Say) -> None:
+    code, out, _ = say("slow/rank0.json", "slow/rank2.json", "--partial")
+    assert code == 0 and "of 3 ranks the traces of 1 are missing" in " ".join(out.split())
+    code, out, _ = say("slow/rank0.json", "--partial")
+    assert code == 0 and "waiting cannot be told from transfer" in " ".join(out.split())
+
+
+def test_the_screen_loads_no_package_for_pictures_or_tables(top: Path) -> None:
+    heavy = ("pandas", "matplotlib", "seaborn", "jinja2", "torch", "mpi4py", "scipy")
+    code = f"""
+import sys
+from commbench.attribute import main
+try:
+    main(["slow"])
+except SystemExit as ended:
+    assert ended.code == 0
+print([name for name in {heavy} if name in sys.modules])
+"""
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=top, capture_output=True, text=True, env={"PYTHONPATH": str(root)}, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
