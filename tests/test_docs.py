@@ -104,7 +104,8 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
             done = run(command, cwd=tmp_path, env={"PATH": path}, timeout=180)
             assert done.code == 0, f"{block}\n{done.stdout}\n{done.stderr}"
             if "mpirun" in block.text:
-                assert re.search(" (cells|steps) ok", done.stdout + done.stderr), f"{block}\n{done.stdout}\n{done.stderr}"
+                said = done.stdout + done.stderr
+                assert re.search(" (cells|steps) ok", said), f"{block}\n{said}"
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if NOT_RUN.keys() & set(block.words)], ids=str)
