@@ -22,6 +22,7 @@ from commbench.units import expand_ranges, parse_number
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution, Choice
 
+MOST_STEPS = 1_000_000  # of --steps: more than traces hold
 MEMORY = "memory"  # of --peak: GB/s
 CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
@@ -113,11 +114,7 @@ def _need() -> None:
 def _choice(options: argparse.Namespace) -> Choice:
     from commbench.attribution.analyse import ALL, Choice
 
-    steps = None
-    if options.steps is not None:
-        if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", options.steps):
-            raise UsageError(f"--steps is numbers and ranges by comma, such as 3-10, not {options.steps!r}")
-        steps = frozenset(expand_ranges(options.steps))
+    steps = None if options.steps is None else _steps(options.steps)
     window: tuple[float, float] | str | None = options.window
     if window not in (None, ALL):
         first, colon, last = options.window.partition(":")
@@ -127,6 +124,18 @@ def _choice(options: argparse.Namespace) -> Choice:
     if window is not None and steps is not None:
         raise UsageError("--window and --steps choose the same in two ways: give one of them")
     return Choice(window, steps, options.partial)
+
+
+def _steps(text: str) -> frozenset[int]:
+    """Return the numbers of the steps that --steps chooses."""
+    if not re.fullmatch(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*", text):
+        raise UsageError(f"--steps is numbers and ranges by comma, such as 3-10, not {text!r}")
+    ends = [[*map(int, part.split("-"))] for part in text.split(",")]
+    if any(one[0] > one[-1] for one in ends):
+        raise UsageError(f"--steps has ranges from the first step to the last, such as 3-10, not {text!r}")
+    if (count := sum(one[-1] - one[0] + 1 for one in ends)) > MOST_STEPS:
+        raise UsageError(f"--steps chooses {MOST_STEPS} steps at most, not {count}: name those that the traces have")
+    return frozenset(expand_ranges(text))
 
 
 def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choice) -> Attribution:

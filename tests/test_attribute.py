@@ -112,6 +112,8 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "again"], "rank 1 is in again/rank1.json and in slow/rank1.json: name one trace"),
         (["torn"], "torn/clock-rank1.json is no file of clock readings"),
         (["slow", "--steps", "3-x"], "--steps is numbers and ranges by comma, such as 3-10, not '3-x'"),
+        (["slow", "--steps", "5-1"], "--steps has ranges from the first step to the last, such as 3-10, not '5-1'"),
+        (["slow", "--steps", "0-99999999999"], "--steps chooses 1000000 steps at most, not 100000000000"),
         (["slow", "--steps", "70"], "--steps 70: the traces have steps 0-5"),
         (["slow", "--window", "5"], "--window is A:B in ms, such as 100:250, or all, not '5'"),
         (["slow", "--window", "9:x"], "B of --window A:B is a number of at least 0, not 'x'"),
