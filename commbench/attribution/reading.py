@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import LEFT_OUT, Trace
 from commbench.errors import UsageError
 
 HEAD = 1 << 16  # bytes that a format is told by
@@ -122,8 +122,8 @@ def _folder(top: Path, seen: set[Path]) -> list[Trace]:
     if not found and len(strange) + len(refused) == len(files):
         why = f"can be used: {_first(refused)}" if refused else f"is known here; known: {_known()}"
         raise UsageError(f"{top} holds no trace that {why}")
-    notes = [f"left out: {_first(refused)}"] if refused else []
-    notes += [f"left out: {_first(strange)}: of no format that is known here"] if strange else []
+    notes = [f"{LEFT_OUT}{_first(refused)}"] if refused else []
+    notes += [f"{LEFT_OUT}{_first(strange)}: of no format that is known here"] if strange else []
     return [dataclasses.replace(trace, notes=(*trace.notes, *notes)) for trace in found]
 
 

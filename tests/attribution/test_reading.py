@@ -116,7 +116,7 @@ def test_of_a_short_gzip_stream_that_breaks_off_all_that_can_be_unpacked_is_read
 
 def test_a_gzip_stream_of_which_nothing_is_left_is_said_to_be_cut(tmp_path: Path) -> None:
     (tmp_path / "cut.gz").write_bytes(gzip.compress(trace(2).encode())[:12])
-    with pytest.raises(UsageError, match="is empty: .*the gzip stream ends early"):
+    with pytest.raises(UsageError, match=r"is empty: .*the gzip stream ends early"):
         read_file(tmp_path / "cut.gz")
 
 
