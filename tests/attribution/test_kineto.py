@@ -324,6 +324,12 @@ def test_ranks_that_pytorch_cuts_off_are_found_elsewhere(tmp_path: Path) -> None
     assert untold.calls[0].group_size == 32
 
 
+def test_a_number_that_is_no_rank_makes_no_two_of_it(tmp_path: Path) -> None:
+    told = collective(ranks=range(3)) | {"Process Group Ranks": "[0, 1, 99999999999]"}
+    (call,) = read_events(tmp_path, kernel(GENERIC, 9, 1, 1, **told)).calls
+    assert (call.group, call.group_size) == (None, 3)
+
+
 def test_the_size_of_a_librarys_own_all_reduce_is_its_operators(tmp_path: Path) -> None:
     operator = span("cpu_op", "symm_mem::multimem_all_reduce_", 80, 9, External_id=4)
     operator["args"] |= {"Input Dims": [[16, 8], [], []], "Input type": ["c10::BFloat16", "", ""]}
