@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.units import expand_ranges, parse_number
@@ -139,7 +139,7 @@ def _steps(text: str) -> frozenset[int]:
 
 
 def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choice) -> Attribution:
-    from commbench.attribution.analyse import analyse
+    from commbench.attribution.analyse import analyse, one_of_each_rank
     from commbench.attribution.clocks import read_readings
     from commbench.attribution.counters import read_series
     from commbench.attribution.injected import read_injection
@@ -149,10 +149,12 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
     records = [record for run in collect(options.results) for record in run.records if not record.simulated]
     counters, notes = read_series(options.rdma) if options.rdma else ((), ())
     bandwidth, flops = _peaks(options.peak)
-    folders = dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths))
+    traces = read(paths)
+    used, _ = one_of_each_rank(traces, choice.partial)
+    folders = dict.fromkeys(Path(trace.source).parent for trace in used)
     clocks = [path for folder in folders for path in sorted(folder.glob(CLOCKS))]
     return analyse(
-        read(paths),
+        traces,
         read_readings(clocks),
         records,
         counters,
@@ -166,16 +168,21 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
 
 def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:
     """Return the bandwidth of memory (bytes/s) and the FLOP/s by data type that --peak gives."""
+    from commbench.attribution.ceilings import DTYPES
+
     bandwidth, flops = None, {}
     for part in text.split(",") if text else ():
         name, equals, number = part.partition("=")
-        if not equals or not name.strip():
+        name = name.strip()
+        if not equals or not name:
             raise UsageError(f"--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not {part!r}")
+        if name != MEMORY and name not in DTYPES:
+            raise unknown_name("data type of --peak", name, (MEMORY, *DTYPES))
         value = parse_number(number, f"--peak {name}", least=1e-6)
-        if name.strip() == MEMORY:
+        if name == MEMORY:
             bandwidth = value * 1e9
         else:
-            flops[name.strip()] = value * 1e12
+            flops[name] = value * 1e12
     return bandwidth, flops
 
 

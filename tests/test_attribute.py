@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commbench.attribute import main
+from commbench.attribution.clocks import MEASURED
 from tests.attribution import synthetic
 from tests.attribution.synthetic import Collective, Job, Op, Work
 from tests.report import doors
@@ -120,6 +122,7 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "--window", "9:8"], "--window 9:8 holds no work: the traces run from 0 to "),
         (["slow", "--window", "all", "--steps", "1"], "--window and --steps choose the same in two ways"),
         (["slow", "--peak", "989"], "--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not '989'"),
+        (["slow", "--peak", "bf16=989"], "unknown data type of --peak 'bf16': did you mean bfloat16"),
         (["slow", "--rdma", "slow"], "slow holds no telemetry-*.jsonl"),
         (["slow", "--results", "nowhere"], "there is no nowhere"),
         (["slow", "--out", "slow/rank0.json"], "cannot write into slow/rank0.json"),
@@ -138,6 +141,23 @@ def test_partial_goes_on_and_says_what_is_missing(say: Say) -> None:
     assert code == 0 and "of 3 ranks the traces of 1 are missing" in " ".join(out.split())
     code, out, _ = say("slow/rank0.json", "--partial")
     assert code == 0 and "waiting cannot be told from transfer" in " ".join(out.split())
+
+
+def test_clocks_are_those_beside_the_traces_that_are_used(top: Path, say: Say) -> None:
+    """A job with a host and a folder for each rank, and the traces of another one, whose clocks lie beside them."""
+    run = synthetic.run(replace(job(0), hosts=("a", "b", "c")))
+    for rank in range(3):
+        (top / "apart" / str(rank)).mkdir(parents=True)
+    for path in [*synthetic.write(run, top / "apart"), *synthetic.write_readings(run, top / "apart", error=0)]:
+        path.rename(path.parent / path.stem[-1] / path.name)
+    two = synthetic.run(Job([[[Work("compute", 9_000), Collective("world", 1_000)]]] * 2, {"world": (0, 1)}))
+    (top / "two").mkdir()
+    synthetic.write(two, top / "two")
+    synthetic.write_readings(two, top / "two", error=0)
+    assert "two/rank0.json (2 ranks), two/rank1.json (2 ranks): of another job" in say("apart", "two")[2]
+    code, out, _ = say("apart", "two", "--partial", "--json")
+    assert code == 0
+    assert {one["clock"]["source"] for one in json.loads(out)["ranks"]} == {MEASURED}
 
 
 def test_the_screen_loads_no_package_for_pictures_or_tables(top: Path) -> None:

@@ -45,6 +45,7 @@ _SHEETS: dict[str, Mapping[str, float]] = {
     "MI350X": {"float64": 72.1, "float32": 144.2, "float16": 2306.9, "bfloat16": 2306.9, "float8": 4613.7},
     "MI355X": {"float64": 78.6, "float32": 157.3, "float16": 2516.6, "bfloat16": 2516.6, "float8": 5033.2},
 }
+DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")  # of products
 
 
 @dataclass(frozen=True)
