@@ -182,7 +182,8 @@ def _noted(traces: Sequence[Trace]) -> list[str]:
 def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace], list[str]]:
     """Return one trace of each rank of one job, sorted by rank, and what was left out.
 
-    Where a rank has files of several formats, the one with spans is taken. Raises UsageError unless `partial`.
+    Where a rank has files of several formats, the one with spans is taken. Raises UsageError unless `partial`, which
+    leaves out what does not fit the others.
     """
     if not traces:
         raise UsageError("there is no trace: name files, or a folder of them")
@@ -222,7 +223,14 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
             others[trace.format, first_one.format] += 1
     for (other, taken), count in others.items():
         notes.append(f"{LEFT_OUT}{counted(count, other)}, of ranks that have a {taken} too")
-    return list(kept.values()), notes
+    chosen = list(kept.values())
+    timed = [trace for trace in chosen if _timed(trace)]
+    if timed and (untimed := [trace.source for trace in chosen if not _timed(trace)]):
+        text = f"{_several(untimed)}: told when collectives were asked for, and not when anything ran, as others tell"
+        if not partial:
+            raise UsageError(f"{text}: name a trace of each rank that does, or --partial leaves these out")
+        return timed, [*notes, f"{LEFT_OUT}{text}"]
+    return chosen, notes
 
 
 def _same_job(trace: Trace, job: str, ranks: int | None) -> bool:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SHARED, MEASURED, FROM_TRACES, ASSUMED = "one host", "ping-pong", "the traces", "none"
 
 FORMAT = 1
+LATEST = 1 << 62  # ns since 1970: the year 2116
 UNKNOWN_ERROR = 1 << 62  # ns: nothing tells how far a clock is off
 _MOST_DRIFT = 1e-4  # seconds a second: quartz is within 100 ppm, and what is more is no drift
 _FEWEST_ENDS = 8  # collectives from which a drift is told
@@ -78,7 +79,7 @@ def read_readings(paths: Iterable[str | Path]) -> dict[int, tuple[Reading, ...]]
             content = json.loads(path.read_text(encoding="utf-8"))
             version, rank = content["format"], int(content["rank"])
             readings = tuple(Reading(*(int(one[name]) for name in _FIELDS)) for one in content["readings"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             what = str(error) if isinstance(error, OSError) else f"{type(error).__name__} {error}"
             raise UsageError(f"{path} is no file of clock readings ({what}): leave it out, or record it anew") from None
         if version != FORMAT:
@@ -91,6 +92,8 @@ def read_readings(paths: Iterable[str | Path]) -> dict[int, tuple[Reading, ...]]
             )
         if not readings or any(one.error < 0 for one in readings):
             raise UsageError(f"{path} has no readings, or negative errors: record it anew")
+        if any(abs(time) > LATEST for one in readings for time in (one.local, one.common, one.error)):
+            raise UsageError(f"{path} has times of more than {LATEST:g} ns, which no clock shows: record it anew")
         found[rank], sources[rank] = readings, path
     return found
 

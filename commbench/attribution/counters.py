@@ -269,7 +269,9 @@ def _read_file(file: Path) -> tuple[list[Series], list[str]]:
         rows = [_Rows(about) for about in head["sources"]]
         notes = [str(note) for note in head["notes"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ResultsError(f"{file} is no file of commbench.telemetry: its first line is no head ({error!r})") from None
+        raise ResultsError(
+            f"{file} is no file of commbench.telemetry: its first line is no head ({type(error).__name__} {error})"
+        ) from None
     if version != FORMAT:
         raise ResultsError(f"{file} has format {version!r} of telemetry, and this commbench reads {FORMAT}: update it")
     notes += _read_samples(lines, rows)

@@ -15,7 +15,7 @@ from commbench.attribution.clocks import read_readings
 from commbench.attribution.injected import Injection, effect, read_injection
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING
 from commbench.attribution.reading import read
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import Spans, Trace
 from commbench.errors import UsageError
 from tests.attribution import synthetic
 from tests.attribution.jobs import call, trace
@@ -182,6 +182,18 @@ def test_a_rank_twice_is_named_and_partial_takes_the_first() -> None:
         analyse(traces)
     found = analyse(traces, choice=Choice(partial=True))
     assert [one.source for one in found.traces] == ["rank0.json", "rank1.json", "rank2.json"]
+
+
+def test_a_rank_without_times_among_those_with_some_is_named_and_partial_leaves_it_out() -> None:
+    """As where one rank's file is a Flight Recorder dump of Gloo, and the others' are of the profiler."""
+    traces = traces_of(job())
+    calls = tuple(replace(one, start=None, end=None) for one in traces[1].calls)
+    traces[1] = replace(traces[1], source="flight.json", spans=Spans.none(), calls=calls, steps=())
+    with pytest.raises(UsageError, match=r"^flight\.json: told when collectives were asked for, and not when anything"):
+        analyse(traces)
+    found = analyse(traces, choice=Choice(partial=True))
+    assert [one.rank for one in found.traces] == [0, 2]
+    assert any(note.startswith("left out: flight.json: told when") for note in found.notes)
 
 
 def test_traces_of_different_jobs_are_refused_and_partial_keeps_the_larger_part() -> None:

@@ -239,6 +239,8 @@ def test_files_of_readings_are_read_by_rank(tmp_path: Path) -> None:
         ({"readings": [{"local": 1}]}, "KeyError 'common'"),
         ({"readings": 5}, "no file of clock readings"),
         ({"rank": None}, "no file of clock readings"),
+        ({"readings": [{"local": 1, "common": float("inf"), "error": 1}]}, "no file of clock readings"),
+        ({"readings": [{"local": 1, "common": -(10**30), "error": 1}]}, "which no clock shows"),
     ],
 )
 def test_files_that_hold_something_else_are_refused_by_name(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -250,6 +252,9 @@ def test_files_that_hold_something_else_are_refused_by_name(changes: dict[str, A
 def test_files_that_are_not_there_or_twice_of_a_rank_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_readings([tmp_path / "clock-rank0.json"])
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep\.json is no file of clock readings \(RecursionError"):
+        read_readings([tmp_path / "deep.json"])
     paths = [write(tmp_path / name) for name in ("a.json", "b.json")]
     with pytest.raises(UsageError, match=r"a\.json and .*b\.json are both of 0"):
         read_readings(paths)
