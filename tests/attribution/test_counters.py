@@ -258,7 +258,7 @@ def test_what_is_no_telemetry_is_refused(tmp_path: Path, text: str, words: str) 
 
 def test_what_is_no_text_is_refused_without_showing_it_all(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(b"\xcb" * 10_000)
-    with pytest.raises(ResultsError, match="is no file of commbench.telemetry") as refused:
+    with pytest.raises(ResultsError, match=r"is no file of commbench\.telemetry") as refused:
         read_series(tmp_path / "t.jsonl")
     assert len(str(refused.value)) < len(str(tmp_path)) + 200
 
