@@ -48,6 +48,7 @@ NOT_FOUND, NOT_STARTED = 127, 126  # exit codes of shells for commands that are 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 TROUBLE = (*DISCARDS, *RETRANSMISSIONS, *CONGESTION)
 LOOK = 0.1  # seconds between looks whether the command has ended: another thread may get the signal that says so
+TICKS = 10  # of the kernel's counting, from which on a processor's share means something
 SHOWN = 12  # counters of a port that rose
 
 EXAMPLES = """examples:
@@ -319,7 +320,7 @@ def _print_summary(path: Path, recorder: Recorder, ran: Ran, as_json: bool) -> N
     _say(f"# telemetry of {os.uname().nodename}: {ran.seconds:.2f} s, {ran.samples} samples{every}; {path}")
     share = 100 * ran.own_cpu_s / ran.seconds
     _say(f"# own CPU: {share:.2f} % of a core while the command ran, {ran.before_cpu_s:.2f} s before")
-    for line in (*_ports(sources), *_processors(sources), *_gpus(sources)):
+    for line in (*_ports(sources), *_processors(sources, ran.seconds), *_gpus(sources)):
         _say(line)
     for note in notes:
         _say(f"# note: {note}")
@@ -370,7 +371,10 @@ def _risen(one: Mapping[str, Any]) -> str:
     return ", ".join(texts) + (f", and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _processors(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+def _processors(sources: Sequence[Mapping[str, Any]], seconds: float) -> list[str]:
+    """Return what processors did, but of a run so short that the ticks in which they count would be all of it."""
+    if seconds < TICKS / os.sysconf("SC_CLK_TCK") and any(one["kind"] == "cpu" for one in sources):
+        return [f"# cpu: not told of less than {1e3 * TICKS / os.sysconf('SC_CLK_TCK'):.0f} ms"]
     lines = []
     for one in sources:
         if one["kind"] != "cpu":

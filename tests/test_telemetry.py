@@ -155,8 +155,16 @@ def test_the_table_says_what_rose_and_what_recording_took(adapter: Path, tmp_pat
     assert re.search(r"^# own CPU: \d+\.\d\d % of a core while the command ran, \d+\.\d\d s before$", text, re.M)
     assert re.search(r"^  mlx5_0/1    3\.125    0\.000    0\.000     0\.0      0\.0          0$", text, re.M)
     assert re.search(r"^# mlx5_0/1 counted: roce_adp_retrans 7 \(.*/s\)$", text, re.M)
-    assert re.search(r"^# cpu: .* % of \d+ cores busy, the most cpu\d+ \(.* %\); \d+ context switches/s", text, re.M)
     assert "# note: amd: none: no card with gpu_busy_percent in sys/class/drm\n" in text
+
+
+def test_processors_are_told_of_runs_that_are_longer_than_the_ticks_in_which_they_count(record: Record) -> None:
+    text = record("--out", "out", "--", "sleep", "0.2").stderr
+    assert re.search(r"^# cpu: .* % of \d+ cores busy, the most cpu\d+ \(.* %\); \d+ context switches/s", text, re.M)
+    rates = {name: {"rate": rate} for name, rate in {"busy": 6.3, "cpu0": 0.0, "context_switches": 9.0}.items()}
+    (line,) = telemetry._processors([{"kind": "cpu", "counters": rates}], 0.0016)
+    assert line.startswith("# cpu: not told of less than ")
+    assert telemetry._processors([], 0.0016) == []
 
 
 def test_no_adapter_is_said_and_no_row_of_zeros(tmp_path: Path, record: Record) -> None:
