@@ -77,7 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _carry_out(parser().parse_args(words), f"commbench attribute {shlex.join(words)}")
         sys.stdout.flush()
     except UsageError as error:
-        print(f"commbench attribute: error: {error}", file=sys.stderr, flush=True)
+        from commbench.report.compare_screen import printable
+
+        print(f"commbench attribute: error: {printable(str(error))}", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_USAGE) from None
     raise SystemExit(EXIT_OK)
 

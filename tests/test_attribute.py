@@ -110,6 +110,7 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
     ("words", "text"),
     [
         (["nothing-there"], "cannot read nothing-there"),
+        (["no\nsuch\x1b[31m"], r"cannot read no\nsuch\x1b[31m: No such file"),
         (["slow/rank0.json", "slow/rank2.json"], "1 of 3 have none (1): give theirs, or --partial goes on without"),
         (["slow", "again"], "rank 1 is in again/rank1.json and in slow/rank1.json: name one trace"),
         (["torn"], "torn/clock-rank1.json is no file of clock readings"),

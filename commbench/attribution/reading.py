@@ -147,10 +147,9 @@ def _noted(trace: Trace, note: str) -> Trace:
 class _Unpacked(io.RawIOBase):
     """The bytes of a file, plain or gzipped; a gzip stream that breaks off ends them, and `broken` says why."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        start = raw.read(2)
-        raw.seek(0)
-        self._stream: Any = gzip.GzipFile(fileobj=raw) if start == b"\x1f\x8b" else raw
+    def __init__(self, raw: io.BufferedReader) -> None:
+        packed = raw.peek(2).startswith(b"\x1f\x8b")  # a pipe cannot be gone back in
+        self._stream: Any = gzip.GzipFile(fileobj=raw) if packed else raw
         self.broken = ""
 
     def readable(self) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import zlib
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -38,6 +40,16 @@ def test_a_name_tells_nothing_and_packing_is_seen_in_the_bytes(tmp_path: Path) -
         (3, PYTORCH, str(plain)),
         (4, PYTORCH, str(packed)),
     ]
+
+
+def test_what_comes_through_a_pipe_is_read(tmp_path: Path) -> None:
+    pipe, packed = tmp_path / "pipe", gzip.compress(trace(2, operators=3_000).encode())
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_bytes, args=(packed,))
+    writer.start()
+    (one,) = read([pipe])
+    writer.join()
+    assert (one.rank, len(one.spans)) == (2, 3_000)
 
 
 def test_a_folder_gives_all_that_is_known_and_names_the_rest(tmp_path: Path) -> None:
