@@ -67,8 +67,8 @@ class Attribution:
 
     @property
     def alone(self) -> bool:
-        """Whether only one rank's trace is there, so that waiting cannot be told from transfer."""
-        return len(self.traces) == 1
+        """Whether only one rank's trace is there, of several, so that waiting cannot be told from transfer."""
+        return len(self.traces) == 1 and self.traces[0].ranks != 1
 
     @cached_property
     def time(self) -> int:
@@ -309,7 +309,7 @@ def _waits(traces: Sequence[Trace], splits: Sequence[Split]) -> list[dict[int, i
     """Return for each trace until when (ns, its own clock) its calls wait, by their place."""
     found: list[dict[int, int]] = [{} for _ in traces]
     for one in splits:
-        if one.skew_only or len(one.places) < 2:
+        if one.skew_only:
             continue
         for place, wait in zip(one.places, one.wait.tolist(), strict=True):
             number = one.meeting.calls[place]

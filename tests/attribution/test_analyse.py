@@ -151,6 +151,12 @@ def test_where_only_arrivals_are_known_there_are_no_layers() -> None:
     assert [(one.culprit, one.lateness) for one in found.splits] == [(1, 2 * MS)] * 6
 
 
+def test_a_job_of_one_rank_waits_for_nobody_and_all_of_its_calls_is_transfer() -> None:
+    found = analyse(traces_of(Job([[[Work(COMPUTE, 5_000), Collective("world", 2_000)]]], {"world": (0,)})))
+    assert not found.alone and found.unsplit == 0
+    assert found.totals(0) == {COMPUTE: 5 * MS, MEMORY: 0, COMMUNICATION: 2 * MS, WAITING: 0, HOST: 0}
+
+
 # What is refused
 
 
