@@ -270,13 +270,23 @@ def _windows(
     if unmarked := [trace.label for trace, its in zip(traces, found, strict=True) if not its]:
         raise UsageError(f"{_several(unmarked)}: no step is marked, as others have: --window all takes whole traces")
     if choice.steps is None:
-        return found, []
+        return found, _lacking(traces, found)
     wanted = set(choice.steps)
     chosen = [tuple(window for window in its if window.step in wanted) for its in found]
     if not all(chosen):
         known = format_ranges(sorted({window.step for its in found for window in its if window.step is not None}))
         raise UsageError(f"--steps {format_ranges(sorted(wanted))}: the traces have steps {known}")
-    return chosen, []
+    return chosen, _lacking(traces, chosen)
+
+
+def _lacking(traces: Sequence[Trace], found: Sequence[Sequence[Window]]) -> list[str]:
+    """Return what to say of ranks without work in steps in which others have some."""
+    every = {window.step for its in found for window in its if window.step is not None}
+    ranks: dict[str, list[str]] = {}
+    for trace, its in zip(traces, found, strict=True):
+        if lack := every - {window.step for window in its}:
+            ranks.setdefault(format_ranges(sorted(lack)), []).append(trace.label)
+    return [f"{_several(its)}: no work in steps {steps}, in which others have some" for steps, its in ranks.items()]
 
 
 def _timed(trace: Trace) -> bool:

@@ -50,7 +50,7 @@ def write(found: Attribution, folder: str | Path, command: str, other: Attributi
         texts |= {"comparison.csv": as_csv(compare.table(found, other))} if other else {}
         for name, text in texts.items():
             names.append(name)
-            (top / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+            (top / name).write_text(text, encoding="utf-8", errors="backslashreplace")  # names may hold anything
         write_timeline(top / "trace.json", found)
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None

@@ -151,6 +151,15 @@ def test_where_only_arrivals_are_known_there_are_no_layers() -> None:
     assert [(one.culprit, one.lateness) for one in found.splits] == [(1, 2 * MS)] * 6
 
 
+def test_steps_in_which_a_rank_has_no_work_are_said() -> None:
+    traces = traces_of(job())
+    traces[1] = replace(traces[1], steps=traces[1].steps[:5])
+    said = "rank 1: no work in steps 5-7, in which others have some"
+    assert said in analyse(traces).notes
+    assert said.replace("5-7", "6") in analyse(traces, choice=Choice(steps={3, 6})).notes
+    assert not any("no work in steps" in note for note in analyse(traces_of(job())).notes)
+
+
 def test_a_job_of_one_rank_waits_for_nobody_and_all_of_its_calls_is_transfer() -> None:
     found = analyse(traces_of(Job([[[Work(COMPUTE, 5_000), Collective("world", 2_000)]]], {"world": (0,)})))
     assert not found.alone and found.unsplit == 0

@@ -232,6 +232,9 @@ def test_hostile_words_obey_nobody(tmp_path: Path) -> None:
     page = Page(render(found, f"commbench attribute {HOSTILE}"))
     assert page.tags["script"] == 1 and "<script>alert(1)</script>" in page.text
     assert not any("javascript:" in link for link in page.links)
+    for name in write(attribution(host="half a \ud800", name="and \udfff"), tmp_path, "commbench attribute"):
+        if not name.endswith(".png"):
+            assert "\ud800" not in (tmp_path / name).read_text(encoding="utf-8")
 
 
 def test_a_page_fetches_nothing_and_its_links_lead_somewhere(tmp_path: Path) -> None:
