@@ -8,8 +8,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from commbench.results import manifest
+from commbench.topology.peaks import peaks
 from commbench.training.options import NAME, PS, Options
-from commbench.training.peaks import peak
 from commbench.training.profiling import FORMAT
 from commbench.units import approximate_size
 
@@ -36,7 +36,8 @@ def summary(
     computing = world.size - (options.mode == PS)
     wall = max(sum(one["seconds"]) for one in told)  # ranks work side by side
     speed = computing * work.tokens * options.steps / wall
-    most = options.peak if options.peak is not None else peak(device, work.dtype)
+    known = peaks(device)
+    most = options.peak if options.peak is not None else known and known.flops.get(work.dtype)
     flops = work.preset.flops_per_token(work.sequence)
     return {
         "format": FORMAT,
