@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import known
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING, Layers
 from commbench.report.tables import Cell, Table
 from commbench.results.reading import factor
@@ -41,7 +42,7 @@ def rank_table(found: Attribution) -> Table:
                 *(_percent(totals[layer], time) for layer in (COMPUTE, MEMORY, COMMUNICATION)),
                 Cell("-") if _untold(per, totals) else _percent(totals[WAITING], time),
                 *(_percent(totals[HOST], time), *(_percent(part, time) for part in parts)),
-                *(Cell(_most(per)), _ms(found.alignments[place].error * 1e3), Cell(trace.host or "-")),
+                *(Cell(_most(per)), _us(known(found.alignments[place].error)), Cell(trace.host or "-")),
             ]
         )
     return Table(["rank", "step (ms)", *LAYERS, *_PARTS.values(), "evidence", "clock ± (us)", "on"], lines)
@@ -214,7 +215,14 @@ def _rank(rank: int | None) -> Cell:
 
 
 def _ms(ns: float) -> Cell:
-    value = ns / 1e6
+    return _figure(ns / 1e6)
+
+
+def _us(ns: float | None) -> Cell:
+    return Cell("-") if ns is None else _figure(ns / 1e3)
+
+
+def _figure(value: float) -> Cell:
     return Cell(f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}", value)
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("jinja2")
 
 from commbench.attribution.advice import advise
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
 from commbench.attribution.excess import Excess
 from commbench.attribution.injected import Effect, Injection
 from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
@@ -204,6 +205,23 @@ def test_json_adds_up_and_says_null_where_nothing_is_known() -> None:
             assert sum(one["layers"].values()) == one["end"] - one["start"]
     assert found["injected"] is None
     assert found["collectives"][0]["late_rank"] == 1 and found["collectives"][0]["wait"] == [30 * MS, 0]
+
+
+def test_clocks_of_which_nothing_is_known_have_no_error() -> None:
+    found = attribution()
+    unset = replace(
+        found,
+        alignments=(found.alignments[0], Alignment(ASSUMED, error=UNKNOWN_ERROR + 1)),
+        splits=tuple(replace(one, error=UNKNOWN_ERROR) for one in found.splits),
+    )
+    as_read = json.loads(json.dumps(screen.as_json(unset)))
+    assert [rank["clock"]["error"] for rank in as_read["ranks"]] == [0, None]
+    assert {one["error"] for one in as_read["collectives"]} == {None}
+    ranks = tables(unset)["ranks"]
+    assert [line[ranks.header.index("clock ± (us)")].text for line in ranks.lines] == ["0", "-"]
+    captions = [one.caption for one in drawings_of_steps(unset)]
+    assert sum("Nothing tells how" in caption for caption in captions) == 2
+    assert not any("Nothing tells how" in one.caption for one in drawings_of_steps(found))
 
 
 def test_hostile_words_obey_nobody(tmp_path: Path) -> None:
