@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from commbench.attribution.lateness import EARLIER as EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.topology.show import counted
 from commbench.units import approximate_size, format_size
@@ -21,7 +22,7 @@ _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
 _LEVEL = 0.05  # how often chance convicts any rank, at most
 _SURELY_MORE = 1.1  # times what a collective takes alone
 _MOST = 3  # lines of one kind
-EARLIER = "earlier collective"  # a culprit's cause: it had waited itself
+_UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
     COMPUTE: ("computes longer than the others before it arrives", "python -m commbench.kernels"),
     MEMORY: (
@@ -78,21 +79,18 @@ def _tail(least: int, of: int, chance: float) -> float:
 
 
 def _late(found: Attribution) -> Iterator[Advice]:
-    hosts = {trace.rank: trace.host for trace in found.traces}
+    hosts = {trace.rank: f" ({trace.host})" for trace in found.traces if trace.host}
     late = convicted(found)
     for one in late[:_MOST]:
-        where = f"on its node ({hosts[one.rank]})" if hosts.get(one.rank) else "on its node"
         if one.cause == EARLIER and one.upstream:
             first = one.upstream[-1]
-            where = f"on its node ({hosts[first]})" if hosts.get(first) else "on its node"
             text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
-            yield Advice(f"{text}: look at rank {first} first; {where}", "python -m commbench.doctor")
+            where = f"look at rank {first} first; on its node{hosts.get(first, '')}"
+            yield Advice(f"{text}: {where}", "python -m commbench.doctor")
             continue
-        why, command = _CAUSES.get(
-            one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor")
-        )
-        command = command.format(ranks=len(found.traces))
-        yield Advice(f"rank {one.rank} {why}; {'on all nodes' if 'mpirun' in command else where}", command)
+        why, command = _CAUSES.get(one.cause, _UNSEEN)
+        where = "on all nodes" if "mpirun" in command else f"on its node{hosts.get(one.rank, '')}"
+        yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
     if not late and found.time and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
         yield Advice(

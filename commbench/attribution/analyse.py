@@ -72,7 +72,7 @@ class Attribution:
     @cached_property
     def time(self) -> int:
         """All ranks' time in all windows together (ns)."""
-        return sum(one.window.end - one.window.start for per in self.layers for one in per)
+        return sum(one.window.length for per in self.layers for one in per)
 
     @cached_property
     def parts(self) -> tuple[tuple[Mapping[str, int], ...], ...]:

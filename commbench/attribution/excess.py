@@ -20,6 +20,7 @@ import numpy as np
 
 from commbench.attribution.collectives import Split
 from commbench.attribution.counters import CONGESTION, DISCARDS, RETRANSMISSIONS, WAITS, Series, increments
+from commbench.attribution.matching import MESSAGE
 from commbench.attribution.trace import Trace
 from commbench.results.reading import UNKNOWN
 from commbench.results.stats import median
@@ -39,6 +40,7 @@ TROUBLE = (*WAITS, *CONGESTION, *RETRANSMISSIONS, *DISCARDS)  # and all counters
 ROSE = 5.0  # times as fast as beside the windows, before a counter is said to have risen in them
 SENT = ("port_xmit_data_64", "port_xmit_data")  # bytes; the first one that a port has
 METHODS = ("clock", "barrier", "loop")  # of measuring, that with the least skew first
+LIBRARIES = ("gloo", "mpi")  # that call their spans by their own name: gloo:all_reduce
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class _Kind:
 
 def _kind(split: Split, traces: Sequence[Trace]) -> _Kind | None:
     meeting = split.meeting
-    if split.skew_only or not meeting.size or meeting.operation == "sendrecv" or len(meeting.group) < 2:
+    if split.skew_only or not meeting.size or meeting.operation == MESSAGE or len(meeting.group) < 2:
         return None
     names = [traces[place].host for place in split.places]
     complete = all(names) and not meeting.missing
@@ -104,9 +106,10 @@ def _kind(split: Split, traces: Sequence[Trace]) -> _Kind | None:
 def _backend(name: str, device: str) -> str:
     """Return by which of our backends a call was carried out, or "" where nothing tells."""
     word = name.lower()
-    library = next((library for library in ("gloo", "mpi") if word.startswith(f"{library}:")), "")
-    if library or device == "cpu":
-        return library or "gloo" * ("gloo" in word)
+    if library := next((one for one in LIBRARIES if word.startswith(f"{one}:")), ""):
+        return library
+    if device == "cpu":
+        return "gloo" if "gloo" in word else ""
     return {"hip": "rccl", "cuda": "nccl"}.get(device, "nccl" if "nccl" in word else "")
 
 
@@ -161,7 +164,9 @@ def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[int | None, str]:
     if not own:
         return None, "no record of the library's own choice (algorithm auto)"
     # Times of unlike types, libraries or methods are never mixed: those most like the job's are taken.
-    own.sort(key=lambda one: (one.dtype != kind.dtype, METHODS.index(one.method) if one.method in METHODS else 9))
+    own.sort(
+        key=lambda one: (one.dtype != kind.dtype, METHODS.index(one.method) if one.method in METHODS else len(METHODS))
+    )
     first = own[0]
     curve: dict[int, list[float]] = defaultdict(list)
     for one in own:
@@ -268,7 +273,7 @@ def _bytes(kind: _Kind, meetings: int, ports: Sequence[Series], windows: Mapping
     host = min(by_host, key=lambda name: by_host[name])
     return [
         f"adapters of {host} sent {by_host[host] / 1e9:.3g} GB in these samples, where {meetings * least / 1e9:.3g} GB "
-        "had to leave the node"
+        "had to leave the node, unless switches take part"
     ]
 
 
@@ -277,7 +282,8 @@ def _least(kind: _Kind) -> float | None:
 
     With m nodes of alike numbers of ranks: a bandwidth-optimal all-reduce sends 2 (m - 1) / m of the size from each
     (Patarasuk and Yuan 2009, with nodes for processes), its halves one of them; of an all-to-all each rank keeps what
-    is for its node. Rooted operations differ from node to node, and are left out.
+    is for its node. Rooted operations differ from node to node, and are left out. Switches that reduce and multiply
+    (SHARP) leave a node with less: of an all-reduce with the size, once.
     """
     m = kind.nodes
     if m is None or m < 2:

@@ -34,11 +34,11 @@ def rank_table(found: Attribution) -> Table:
     for place, (trace, per) in enumerate(zip(found.traces, found.layers, strict=True)):
         if not per:
             continue  # no times of work: there are no parts
-        time = sum(map(_length, per))
+        time = sum(one.window.length for one in per)
         totals, parts = found.totals(place), (sum(getattr(one, name) for one in per) for name in _PARTS)
         lines.append(
             [
-                *(_rank(trace.rank), _ms(median(list(map(_length, per))))),
+                *(_rank(trace.rank), _ms(median([one.window.length for one in per]))),
                 *(_percent(totals[layer], time) for layer in (COMPUTE, MEMORY, COMMUNICATION)),
                 Cell("-") if _untold(per, totals) else _percent(totals[WAITING], time),
                 *(_percent(totals[HOST], time), *(_percent(part, time) for part in parts)),
@@ -71,7 +71,7 @@ def step_table(found: Attribution) -> Table:
     parts_of: dict[int | None, list[Mapping[str, int]]] = {step: [] for step in found.steps}
     for place, per in enumerate(found.layers):
         for one, parts in zip(per, found.parts[place], strict=True):
-            lengths_of[one.window.step][place] = _length(one)
+            lengths_of[one.window.step][place] = one.window.length
             parts_of[one.window.step].append(parts)
     late = _late_by_step(found)
     lines = []
@@ -108,7 +108,7 @@ def _late_by_step(found: Attribution) -> dict[int | None, tuple[int | None, int]
 def layer_table(found: Attribution) -> Table:
     """Return a line a layer: its part of all time, and on which ranks it is least and most."""
     lines = []
-    times = [sum(map(_length, per)) for per in found.layers]
+    times = [sum(one.window.length for one in per) for per in found.layers]
     every = [found.totals(place) for place in range(len(times))]
     for layer in LAYERS if any(times) else ():
         totals = [one[layer] for one in every]
@@ -204,10 +204,6 @@ def refusal_table(found: Attribution) -> Table:
 def note_table(found: Attribution) -> Table:
     """Return what was clipped, left out or assumed."""
     return Table.plain(["note"], [[note] for note in found.notes])
-
-
-def _length(one: Layers) -> int:
-    return one.window.end - one.window.start
 
 
 def _rank(rank: int | None) -> Cell:

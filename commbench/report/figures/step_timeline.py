@@ -96,8 +96,7 @@ def _lengths(found: Attribution) -> dict[int | None, float]:
     """Return how long each step that all ranks have took on the longest one."""
     longest: dict[int | None, float] = {}
     for one in (one for per in found.layers for one in per):
-        length = one.window.end - one.window.start
-        longest[one.window.step] = max(longest.get(one.window.step, 0), length)
+        longest[one.window.step] = max(longest.get(one.window.step, 0), one.window.length)
     return {step: length for step, length in longest.items() if length}
 
 
