@@ -350,6 +350,6 @@ def test_one_rank_of_a_node_samples_and_all_run_the_command(adapter: Path, tmp_p
     app = [sys.executable, "-c", "from mpi4py import MPI; print(f'{MPI.COMM_WORLD.size} ranks')"]
     done = run([str(MPIRUN), "-n", "2", *door("--sysfs", "sys", "--out", "out", "--", *app)], cwd=tmp_path)
     assert (done.code, done.left) == (0, 0), done.stderr
-    assert done.stdout.splitlines() == ["2 ranks", "2 ranks"]
+    assert done.stdout.count("2 ranks") == 2  # mpirun may put both on one line
     assert done.stderr.count("# telemetry of ") == 1
     assert (recorded(tmp_path / "out")[0]["rank"], recorded(tmp_path / "out")[0]["ranks"]) == (0, 2)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commbench.attribution.collectives import Split
-from commbench.attribution.counters import CONGESTION, DISCARDS, RETRANSMISSIONS, WAITS, Series, increments
+from commbench.attribution.counters import SENT, TROUBLE, WAITS, Series, increments
 from commbench.attribution.matching import MESSAGE
 from commbench.attribution.trace import Trace
 from commbench.results.reading import UNKNOWN
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Times = NDArray[np.int64]
 
-TROUBLE = (*WAITS, *CONGESTION, *RETRANSMISSIONS, *DISCARDS)  # and all counters of pauses
 ROSE = 5.0  # times as fast as beside the windows, before a counter is said to have risen in them
-SENT = ("port_xmit_data_64", "port_xmit_data")  # bytes; the first one that a port has
 METHODS = ("clock", "barrier", "loop")  # of measuring, that with the least skew first
 LIBRARIES = ("gloo", "mpi")  # that call their spans by their own name: gloo:all_reduce
 
@@ -206,7 +204,7 @@ def _ports(
         within = _holding(series.time, windows[series.host])
         inside, beside = inside + int(within.sum()), beside + int((~within).sum())
         for name in series.values:
-            if name in TROUBLE or "pause" in name:
+            if name in (*WAITS, *TROUBLE) or "pause" in name:
                 total, here, there = _rise(series, name, within)
                 if total > 0 and here > ROSE * there:
                     before = rose.get(name, (0.0, 0.0, 0.0, []))
