@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from commbench.attribution.excess import MORE
 from commbench.attribution.lateness import EARLIER as EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.topology.show import counted
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 # From which part of all ranks' time on something is worth a line.
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
 _LEVEL = 0.05  # how often chance convicts any rank, at most
-_SURELY_MORE = 1.1  # times what a collective takes alone
 _MOST = 3  # lines of one kind
 _UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
@@ -103,7 +103,7 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
         text = f"{_name(one)} takes longer than alone while ports are congested: find the links, and another placement"
         yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
         yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
-    slower = [one for one in found.excesses if one.alone and one.transfer > _SURELY_MORE * one.alone]
+    slower = [one for one in found.excesses if one.alone and one.transfer > MORE * one.alone]
     for one in [one for one in slower if not one.congested][:_MOST]:
         text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
         if one.congestion:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commbench.attribution.clocks import FROM_TRACES, UNKNOWN_ERROR, Alignment
-from commbench.attribution.matching import MESSAGE, Meeting
-from commbench.attribution.trace import SYNCHRONISING, Trace
+from commbench.attribution.matching import Meeting
+from commbench.attribution.trace import MESSAGE, SYNCHRONISING, Trace
 from commbench.units import format_ranges
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ import numpy as np
 
 from commbench.attribution.collectives import Split
 from commbench.attribution.counters import SENT, TROUBLE, WAITS, Series, increments
-from commbench.attribution.matching import MESSAGE
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import MESSAGE, Trace
 from commbench.results.reading import UNKNOWN
 from commbench.results.stats import median
 from commbench.results.status import OK
@@ -36,8 +35,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Times = NDArray[np.int64]
 
+MORE = 1.1  # times what a collective takes alone, from which on it takes longer: equal launches differ by as much
 ROSE = 5.0  # times as fast as beside the windows, before a counter is said to have risen in them
 METHODS = ("clock", "barrier", "loop")  # of measuring, that with the least skew first
+_NAMED = 3  # ports in a message
 LIBRARIES = ("gloo", "mpi")  # that call their spans by their own name: gloo:all_reduce
 
 
@@ -54,7 +55,7 @@ class Excess:
     record: str  # which one, or why none
     excess: int | None  # a meeting: transfer less alone; never called congestion by itself
     congestion: str  # what counters say: "" no counters, else in words, with the figures
-    congested: bool = False  # counters rose in these windows and not beside them
+    congested: bool = False  # longer than alone for certain, while counters rose that did not rise beside
     group: str = ""  # how it is called on screen
 
 
@@ -128,7 +129,7 @@ def _excess(
         record=record,
         excess=beyond,
         congestion=said,
-        congested=rose and beyond is not None and beyond > 0,
+        congested=rose and alone is not None and transfer > MORE * alone,
         group=kind.label,
     )
 
@@ -198,18 +199,16 @@ def _ports(
     ports = [series for series in counters if series.kind == "rdma" and series.host in windows and len(series.time) > 1]
     if not ports:
         return "", False
-    rose: dict[str, tuple[float, float, float, list[str]]] = {}  # in, their rates in and beside, where
+    rose: dict[str, _Rise] = {}
     inside, beside = 0, 0
     for series in ports:
         within = _holding(series.time, windows[series.host])
         inside, beside = inside + int(within.sum()), beside + int((~within).sum())
         for name in series.values:
             if name in (*WAITS, *TROUBLE) or "pause" in name:
-                total, here, there = _rise(series, name, within)
-                if total > 0 and here > ROSE * there:
-                    before = rose.get(name, (0.0, 0.0, 0.0, []))
-                    where = [*before[3], f"{series.host} {series.source}"]
-                    rose[name] = (before[0] + total, before[1] + here, before[2] + there, where)
+                one = _rise(series, name, within)
+                if one.total > 0 and one.inside > ROSE * one.beside:
+                    rose[name] = rose.get(name, _Rise()) + one
     said = []
     if not inside:
         return "no sample of the ports holds one of these transfers", False
@@ -220,11 +219,25 @@ def _ports(
     elif not rose:
         said.append("no counter of waits, pauses or retransmissions rose in these transfers more than beside them")
     else:
-        for name, (total, here, there, where) in sorted(rose.items(), key=lambda one: -one[1][0]):
-            rates = f"{here:.3g}/s in them, {there:.3g}/s beside"
-            said.append(f"{name} rose by {total:.0f} ({rates}; {', '.join(where[:3])})")
+        for name, rise in sorted(rose.items(), key=lambda one: -one[1].total):
+            rates = f"{rise.inside:.3g}/s in them, {rise.beside:.3g}/s beside"
+            said.append(f"{name} rose by {rise.total:.0f} ({rates}; {', '.join(rise.where[:_NAMED])})")
     said += _bytes(kind, len(splits), ports, windows)
     return "; ".join(said), bool(rose) and beside > 0
+
+
+@dataclass(frozen=True)
+class _Rise:
+    """By how much a counter rose in transfers, its rates (1/s) in them and beside them, and at which ports."""
+
+    total: float = 0.0
+    inside: float = 0.0
+    beside: float = 0.0
+    where: tuple[str, ...] = ()
+
+    def __add__(self, other: _Rise) -> _Rise:
+        total, inside, beside = self.total + other.total, self.inside + other.inside, self.beside + other.beside
+        return _Rise(total, inside, beside, self.where + other.where)
 
 
 def _windows(splits: Sequence[Split], traces: Sequence[Trace]) -> dict[str, Times]:
@@ -246,14 +259,14 @@ def _holding(time: Times, windows: Times) -> Flags:
     return (begun > 0) & (latest[np.maximum(begun - 1, 0)] > time[:-1])
 
 
-def _rise(series: Series, name: str, within: Flags) -> tuple[float, float, float]:
-    """Return by how much a counter rose in the intervals `within`, and its rates (1/s) in them and in the others."""
+def _rise(series: Series, name: str, within: Flags) -> _Rise:
+    """Return by how much a port's counter rose in the intervals `within`, and its rates in them and in the others."""
     steps: Floats = increments(series, name, series.time[:-1], series.time[1:])
     seconds = np.diff(series.time) / 1e9
     known = ~np.isnan(steps)
     sums = [(float(steps[these & known].sum()), float(seconds[these & known].sum())) for these in (within, ~within)]
     here, there = (total / lasted if lasted else 0.0 for total, lasted in sums)
-    return sums[0][0], here, there
+    return _Rise(sums[0][0], here, there, (f"{series.host} {series.source}",))
 
 
 def _bytes(kind: _Kind, meetings: int, ports: Sequence[Series], windows: Mapping[str, Times]) -> list[str]:
@@ -265,7 +278,7 @@ def _bytes(kind: _Kind, meetings: int, ports: Sequence[Series], windows: Mapping
     for series in ports:
         name = next((name for name in SENT if name in series.values), None)
         if name is not None:
-            by_host[series.host] += _rise(series, name, _holding(series.time, windows[series.host]))[0]
+            by_host[series.host] += _rise(series, name, _holding(series.time, windows[series.host])).total
     if not by_host:
         return []
     host = min(by_host, key=lambda name: by_host[name])

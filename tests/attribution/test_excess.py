@@ -181,6 +181,7 @@ def test_where_every_sample_holds_a_transfer_nothing_is_known() -> None:
 def test_without_an_excess_nothing_is_called_congestion() -> None:
     counters = (port(port_xmit_wait=rising(100, 70.0)),)
     assert not only(ours(time_us=2000.0), counters=counters).congested
+    assert not only(ours(time_us=1900.0), counters=counters).congested  # equal launches differ by as much
     assert not only(counters=counters).congested  # no record
 
 
