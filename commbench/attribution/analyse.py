@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from commbench.attribution.advice import Advice, advise
 from commbench.attribution.ceilings import Ceilings, ceilings
 from commbench.attribution.classes import classify
@@ -18,8 +16,7 @@ from commbench.attribution.collectives import Split, split
 from commbench.attribution.counters import Series
 from commbench.attribution.excess import Excess, excess
 from commbench.attribution.injected import Effect, Injection, effect
-from commbench.attribution.intervals import union
-from commbench.attribution.lateness import Culprit, culprits
+from commbench.attribution.lateness import Culprit, culprits, waited
 from commbench.attribution.layers import LAYERS, Layers, Window, layers, whole, windows
 from commbench.attribution.matching import Refusal, match
 from commbench.attribution.trace import Trace
@@ -87,15 +84,8 @@ class Attribution:
 
     def waited_for(self, rank: int) -> int:
         """Return how long (ns) the other ranks waited for one, each instant of each of them once."""
-        ends: dict[int, list[tuple[int, int]]] = {}
-        for one in self.splits:
-            if one.culprit is None or self.traces[one.culprit].rank != rank or one.skew_only:
-                continue
-            for place, arrival, wait in zip(one.places, one.arrival.tolist(), one.wait.tolist(), strict=True):
-                if place != one.culprit and wait:
-                    ends.setdefault(place, []).append((arrival, arrival + wait))
-        spans = (np.array(its, dtype=np.int64).T for its in ends.values())
-        return sum(int(np.diff(union(starts, stops)).sum()) for starts, stops in spans)
+        late = (one for one in self.splits if not one.skew_only)
+        return waited(one for one in late if one.culprit is not None and self.traces[one.culprit].rank == rank)
 
     def totals(self, place: int) -> Mapping[str, int]:
         """Return a trace's ns in each layer over all its windows."""

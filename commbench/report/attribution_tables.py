@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import known
+from commbench.attribution.lateness import waited
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING, Layers
 from commbench.report.tables import Cell, Table
 from commbench.results.reading import factor
@@ -77,13 +78,13 @@ def step_table(found: Attribution) -> Table:
     lines = []
     for step, lengths in lengths_of.items():
         longest, time = max(lengths, key=lambda place: lengths[place]), sum(lengths.values())
-        rank, waited = late.get(step, (None, 0))
+        rank, time_waited = late.get(step, (None, 0))
         lines.append(
             [
                 *(Cell("all" if step is None else str(step), step), _ms(lengths[longest])),
                 _rank(found.traces[longest].rank),
                 *(_percent(sum(parts[layer] for parts in parts_of[step]), time) for layer in LAYERS),
-                *((_rank(rank), _ms(waited)) if waited else (Cell("-"), Cell(""))),
+                *((_rank(rank), _ms(time_waited)) if time_waited else (Cell("-"), Cell(""))),
             ]
         )
     header = ["step", "longest (ms)", "on rank", *LAYERS, "waited for", "in all (ms)"]
@@ -92,17 +93,15 @@ def step_table(found: Attribution) -> Table:
 
 def _late_by_step(found: Attribution) -> dict[int | None, tuple[int | None, int]]:
     """Return for each step the rank most waited for, and how long (ns), of what is certain."""
-    waited: dict[int | None, dict[int, int]] = {}
+    late: dict[int | None, dict[int, list[Split]]] = {}
     for one in found.splits:
-        if one.culprit is None or one.skew_only or not one.distinguishable:
-            continue
-        its = waited.setdefault(found.step_of(one), {})
-        its[one.culprit] = its.get(one.culprit, 0) + int(one.wait.sum())
-    return {
-        step: (found.traces[place].rank, its[place])
-        for step, its in waited.items()
-        for place in [max(its, key=lambda place: its[place])]
-    }
+        if one.culprit is not None and one.distinguishable and not one.skew_only:
+            late.setdefault(found.step_of(one), {}).setdefault(one.culprit, []).append(one)
+    most = {}
+    for step, its in late.items():
+        place, time = max(((place, waited(those)) for place, those in its.items()), key=lambda one: one[1])
+        most[step] = found.traces[place].rank, time
+    return most
 
 
 def layer_table(found: Attribution) -> Table:
