@@ -59,20 +59,20 @@ def advise(found: Attribution) -> tuple[Advice, ...]:
 def convicted(found: Attribution) -> list[Culprit]:
     """Return the ranks that were last more often than chance gives, and that others waited for long enough to matter.
 
-    By chance each rank is last as often as any other: a binomial tail, of at most 5 % over the number of ranks, so that
-    all ranks together are wrong in at most 5 % of jobs (Bonferroni). Collectives of a step depend on one another, which
-    this leaves out.
+    By chance each rank of a meeting is last as often as any other: a binomial tail, of at most 5 % over the number of
+    ranks, so that all ranks together are wrong in at most 5 % of jobs (Bonferroni). Of meetings of unlike size the mean
+    chance counts, whose tail is the longer one (Hoeffding 1956). Of a broadcast the root alone can be late, which by
+    itself convicts nobody. Collectives of a step depend on one another, which this leaves out.
     """
-    ranks = len(found.traces)
-    return [
-        one
-        for one in found.culprits
-        if ranks > 1 and one.waited >= _WAITED * found.time and _tail(one.meetings, one.of, 1 / ranks) <= _LEVEL / ranks
-    ]
+    level = _LEVEL / max(len(found.traces), 1)
+    long = (one for one in found.culprits if one.waited >= _WAITED * found.time)
+    return [one for one in long if _tail(one.meetings, one.of, one.chance) <= level]
 
 
 def _tail(least: int, of: int, chance: float) -> float:
-    """Return the probability of at least so many of `of` where each has this chance, strictly between 0 and 1."""
+    """Return the probability of at least so many of `of` where each has this chance, above 0."""
+    if chance >= 1:
+        return 1.0
     yes, no = math.log(chance), math.log1p(-chance)
     ways = (math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(least, of + 1))
     return sum(math.exp(way + k * yes + (of - k) * no) for k, way in zip(range(least, of + 1), ways, strict=True))

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,7 @@ class Culprit:
     waited: int  # by all other ranks together, for it, each instant of each of them once
     cause: str  # a layer of LAYERS, "earlier collective", or "" where nothing stands out
     before: Mapping[str, int]  # by layer: its time before it arrived, less that of the others, where that is the cause
+    chance: float = 1.0  # of coming last at one of these meetings, were all alike: the mean of 1 / candidates
     upstream: tuple[int, ...] = ()  # whom it had waited for itself, followed to the first
     through: str = ""  # the group in which that was
 
@@ -63,7 +65,10 @@ def culprits(
         window = lines[place].window(_arrival(traces, split, place))
         if window is not None:
             by_step[window.step][place].append(split)
-    took_part = Counter(place for split in certain for place in split.places)
+    took_part: dict[int, list[Split]] = defaultdict(list)
+    for split in certain:
+        for place in split.places:
+            took_part[place].append(split)
     worst = Counter(max(its, key=lambda place: waited(its[place])) for its in by_step.values())
     steps = {one.window.step for of_trace in layers for one in of_trace}
     found = []
@@ -76,13 +81,14 @@ def culprits(
             Culprit(
                 rank=_rank(traces, place),
                 meetings=len(those),
-                of=took_part[place],
+                of=len(took_part[place]),
                 steps=worst[place],
                 of_steps=len(steps),
                 lateness=round(float(np.median([split.lateness for split in those]))),
                 waited=waited(those),
                 cause=main.cause,
                 before={} if before is None else dict(zip(LAYERS, before, strict=True)),
+                chance=fmean(1 / split.candidates for split in took_part[place]),
                 upstream=main.upstream,
                 through=main.through,
             )

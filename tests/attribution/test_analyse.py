@@ -15,10 +15,10 @@ from commbench.attribution.clocks import read_readings
 from commbench.attribution.injected import Injection, effect, read_injection
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING
 from commbench.attribution.reading import read
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import Call, Trace
 from commbench.errors import UsageError
 from tests.attribution import synthetic
-from tests.attribution.jobs import call, trace
+from tests.attribution.jobs import call, trace, world
 from tests.attribution.synthetic import Collective, Job, Work
 
 MS = 1_000_000  # ns
@@ -76,6 +76,28 @@ def test_nobody_is_convicted_where_ranks_take_turns() -> None:
     programs = [[step(rank, number) for number in range(12)] for rank in range(3)]
     found = analyse(traces_of(Job(programs, {"world": (0, 1, 2)})))
     assert found.culprits and convicted(found) == []
+
+
+def test_nobody_is_convicted_where_the_ranks_of_pairs_take_turns() -> None:
+    """Each is last at every other meeting of its pair, which is more than one in four, and what chance gives of two."""
+
+    def step(rank: int, number: int) -> list[synthetic.Op]:
+        return [Work(COMPUTE, 14_000 if number % 2 == rank % 2 else 10_000), Collective(f"pair {rank // 2}", 3_000)]
+
+    programs = [[step(rank, number) for number in range(40)] for rank in range(4)]
+    found = analyse(traces_of(Job(programs, {"pair 0": (0, 1), "pair 1": (2, 3)})))
+    assert [(one.meetings, one.of, one.chance) for one in found.culprits] == [(20, 40, 0.5)] * 4
+    assert convicted(found) == []
+
+
+def test_the_root_of_broadcasts_is_not_convicted_by_them_alone() -> None:
+    def calls(rank: int) -> list[Call]:
+        starts = [k * 100 * MS + (30 * MS if rank == 0 else 0) for k in range(20)]
+        return [call(s, (k * 100 + 50) * MS, group=(0, 1), operation="broadcast", root=0) for k, s in enumerate(starts)]
+
+    found = analyse(world(calls(0), calls(1)))
+    assert [(one.rank, one.meetings, one.of, one.chance) for one in found.culprits] == [(0, 20, 20, 1.0)]
+    assert convicted(found) == []
 
 
 def test_traces_come_in_any_order_and_clocks_are_set_by_their_readings(tmp_path: Path) -> None:
