@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import EARLIER, convicted
-from commbench.attribution.analyse import Attribution
+from commbench.attribution.analyse import Attribution, set_against
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import ASSUMED
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
@@ -126,10 +126,10 @@ def _culprit(found: Attribution, one: Culprit) -> str:
 
 def certainty(found: Attribution) -> str:
     """Return how well the clocks of the ranks agree."""
-    sources = ", ".join(dict.fromkeys(one.source for one in found.alignments))
-    if any(one.source == ASSUMED for one in found.alignments):
+    if not all(map(set_against, found.alignments)):
         return "clocks are not set against one another"
-    return f"clocks agree to {ms(max(one.error for one in found.alignments))}: {sources}"
+    sources = dict.fromkeys(one.source for one in found.alignments if one.source != ASSUMED)
+    return f"clocks agree to {ms(max(one.error for one in found.alignments))}: {', '.join(sources)}"
 
 
 def _effect(found: Attribution) -> Iterator[Statement]:
