@@ -161,7 +161,11 @@ def analyse(
         ceilings=limits,
         notes=tuple(dict.fromkeys(said)),
     )
-    it = replace(it, effect=effect(it.traces, it.layers, injection) if injection else None)
+    if injection:
+        by_step: dict[int | None, list[Split]] = {}
+        for one in it.splits:
+            by_step.setdefault(it.step_of(one), []).append(one)
+        it = replace(it, effect=effect(it.traces, it.layers, by_step, injection))
     return replace(it, advice=advise(it))
 
 

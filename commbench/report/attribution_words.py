@@ -17,6 +17,7 @@ from commbench.units import approximate_size
 
 if TYPE_CHECKING:
     from commbench.attribution.excess import Excess
+    from commbench.attribution.injected import Measured
     from commbench.attribution.lateness import Culprit
 
 TIME = "time"
@@ -136,12 +137,17 @@ def _effect(found: Attribution) -> Iterator[Statement]:
     it = found.effect
     if it is None:
         return
-    sure = "" if it.half_width is None else f" ± {ms(it.half_width)} (93 % interval over pairs)"
     text = f"injected {it.injection.faults}: against {counted(it.pairs, 'step')} without it the other ranks wait "
-    text += f"{ms(it.waiting)}{sure} longer, and the step takes {ms(it.step)} longer"
-    yield Statement(TIME, text)
+    if it.first:
+        text += f"{_measured(it.first)} longer at the first collective of a step, "
+    text += f"{_measured(it.exposed)} longer in all that nothing hides, and the step takes {ms(it.step)} longer"
+    yield Statement(TIME, f"{text} (medians over pairs, ± half of a 93 % interval)")
     top = max(it.layers, key=lambda layer: it.layers[layer])
     yield Statement(TIME, f"the rank held up spends {ms(it.layers[top])} more of such a step in {top}")
+
+
+def _measured(one: Measured) -> str:
+    return ms(one.value) if one.half_width is None else f"{ms(one.value)} ± {ms(one.half_width)}"
 
 
 def _excesses(found: Attribution) -> Iterator[Statement]:

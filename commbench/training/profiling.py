@@ -87,7 +87,8 @@ class Recorder:
                 self._profile.export_chrome_trace(str(self._folder / f"rank{rank}.json.gz"))
             if record := _flight_record():
                 (self._folder / f"flight-rank{rank}.json").write_bytes(record)
-            write(self._folder / f"clock-rank{rank}.json", self._clocks.found())
+            if clocks := self._clocks.found():
+                write(self._folder / f"clock-rank{rank}.json", clocks)
             trouble = ""
         except OSError as error:
             trouble = f"rank {rank} cannot write its traces to {self._folder} ({error.strerror})"
@@ -126,9 +127,11 @@ class Clocks:
             self._readings.append({"local": round(raw * 1e9) + ahead, "common": common, "error": error})
 
     def found(self) -> dict[str, Any]:
-        """Return all readings."""
+        """Return all readings; nothing where there are none."""
         if self._clock:
             self._clock.close()
+        if not self._readings:
+            return {}
         about = {"format": FORMAT, "rank": self._world.rank, "host": os.uname().nodename}
         return {**about, "readings": self._readings}
 
