@@ -97,6 +97,7 @@ def _draw(axes: Any, panel: Panel, groups: Ints, of_node: dict[int, int], where:
     import matplotlib
     import seaborn
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+    from matplotlib.patheffects import withStroke
 
     placed, cluster = panel.placed, panel.placed.cluster
     ways, way_of_rank = _ways(placed, groups)
@@ -119,9 +120,9 @@ def _draw(axes: Any, panel: Panel, groups: Ints, of_node: dict[int, int], where:
             FancyBboxPatch((x, y), _WIDTH, _HEIGHT, boxstyle="round,pad=0.05", fc="white", ec="0.35", lw=0.8, zorder=2)
         )
         used = f"{cluster.arrays.nodes[node]}: {format_ranges(ranks)}" if ranks else cluster.arrays.nodes[node]
-        axes.text(
-            x + 0.2, y + 1.65, plain(_short(used)), fontsize=7, va="center", color="black" if ranks else "0.5", zorder=4
-        )
+        ink = "black" if ranks else "0.5"
+        name = axes.text(x + 0.2, y + 1.65, plain(_short(used)), fontsize=7, va="center", color=ink, zorder=6)
+        name.set_path_effects([withStroke(linewidth=2, foreground="white")])  # above arrows
         of_device = {int(placed.device[rank]): rank for rank in ranks}
         for device in range(size):
             row, column = divmod(device, _ACROSS)
