@@ -97,7 +97,6 @@ def _draw(axes: Any, panel: Panel, groups: Ints, of_node: dict[int, int], where:
     import matplotlib
     import seaborn
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
-    from matplotlib.patheffects import withStroke
 
     placed, cluster = panel.placed, panel.placed.cluster
     ways, way_of_rank = _ways(placed, groups)
@@ -121,8 +120,8 @@ def _draw(axes: Any, panel: Panel, groups: Ints, of_node: dict[int, int], where:
         )
         used = f"{cluster.arrays.nodes[node]}: {format_ranges(ranks)}" if ranks else cluster.arrays.nodes[node]
         ink = "black" if ranks else "0.5"
-        name = axes.text(x + 0.2, y + 1.65, plain(_short(used)), fontsize=7, va="center", color=ink, zorder=6)
-        name.set_path_effects([withStroke(linewidth=2, foreground="white")])  # above arrows
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # over arrows
+        axes.text(x + 0.2, y + 1.65, plain(_short(used)), fontsize=7, va="center", color=ink, bbox=ground, zorder=6)
         of_device = {int(placed.device[rank]): rank for rank in ranks}
         for device in range(size):
             row, column = divmod(device, _ACROSS)
