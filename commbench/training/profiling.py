@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -148,10 +149,8 @@ def _unix() -> tuple[float, int, int]:
 
 def _flight_record() -> bytes:
     """Return the Flight Recorder's dump, empty where this torch has none in JSON, which nobody need unpickle."""
-    with suppress(ImportError):
-        from torch._C._distributed_c10d import _dump_fr_trace_json
-
-        return bytes(_dump_fr_trace_json())
+    with suppress(ImportError, AttributeError):
+        return bytes(import_module("torch._C._distributed_c10d")._dump_fr_trace_json())
     return b""
 
 
