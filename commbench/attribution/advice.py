@@ -104,7 +104,7 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
         yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
         yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
     slower = [one for one in found.excesses if one.alone and one.transfer > MORE * one.alone]
-    for one in [one for one in slower if not one.congested][:_MOST]:
+    for one in [one for one in slower if not one.congested][:1]:
         text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
         if one.congestion:
             yield Advice(text + "counters show no congestion: look for slow links", _pairs(one))
@@ -114,9 +114,10 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
             )
     large = found.share(COMMUNICATION) >= _WAITED
     for one in [one for one in found.excesses if one.alone is None and _measurable(one) and large][:1]:
-        text = f"what {_name(one)} takes alone is not known: measure it on these nodes, and give --results"
+        text = f"what {_name(one)} takes alone is not known ({one.record}): measure it on these nodes, for --results"
         size = format_size(one.size)
-        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}")
+        gloo = " --backend gloo" if all(trace.device == "cpu" for trace in found.traces) else ""
+        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}{gloo}")
 
 
 def _pairs(one: Excess) -> str:

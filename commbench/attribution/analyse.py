@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from commbench.attribution.advice import Advice, advise
 from commbench.attribution.ceilings import Ceilings, ceilings
 from commbench.attribution.classes import classify
-from commbench.attribution.clocks import ASSUMED, Alignment, Reading, align
+from commbench.attribution.clocks import Alignment, Reading, align, known
 from commbench.attribution.collectives import Split, split
 from commbench.attribution.counters import Series
 from commbench.attribution.excess import Excess, excess
@@ -126,7 +126,7 @@ def analyse(
     matches = match(ordered, choice.partial)
     said += _missing(ordered)
     alignments = align(ordered, readings or {}, matches.meetings)
-    unset = [one.label for one, how in zip(ordered, alignments, strict=True) if how.source == ASSUMED]
+    unset = [trace.label for trace, how in zip(ordered, alignments, strict=True) if not set_against(how)]
     if unset and len(ordered) > 1:
         said.append(f"clocks: nothing tells how those of {_several(unset)} are set against the others")
     splits = tuple(split(meeting, ordered, alignments) for meeting in matches.meetings)
@@ -151,8 +151,17 @@ def analyse(
         ceilings=limits,
         notes=tuple(dict.fromkeys(said)),
     )
-    it = replace(it, effect=effect(it.traces, it.layers, injection) if injection else None)
+    if injection:
+        by_step: dict[int | None, list[Split]] = {}
+        for one in it.splits:
+            by_step.setdefault(it.step_of(one), []).append(one)
+        it = replace(it, effect=effect(it.traces, it.layers, by_step, injection))
     return replace(it, advice=advise(it))
+
+
+def set_against(how: Alignment) -> bool:
+    """Whether it is known, more or less, how a clock is set against the first one's."""
+    return known(how.error) is not None
 
 
 def _noted(traces: Sequence[Trace]) -> list[str]:

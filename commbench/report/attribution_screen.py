@@ -152,4 +152,4 @@ def _effect(found: Attribution) -> dict[str, Any]:
     assert found.effect is not None
     it = asdict(found.effect)
     it["injection"]["steps"] = sorted(it["injection"]["steps"])
-    return {**it, "half_width": found.effect.half_width}
+    return it

@@ -12,7 +12,7 @@ import pytest
 from commbench.attribution.advice import convicted
 from commbench.attribution.analyse import ALL, Attribution, Choice, analyse, one_of_each_rank
 from commbench.attribution.clocks import read_readings
-from commbench.attribution.injected import Injection, effect, read_injection
+from commbench.attribution.injected import Injection, Measured, effect, read_injection
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING
 from commbench.attribution.reading import read
 from commbench.attribution.trace import Call, Trace
@@ -227,23 +227,21 @@ def test_an_injected_delay_is_found_in_the_waiting_of_the_others() -> None:
     found = analyse(traces, injection=Injection("slow-compute=2:1.4", (2,), frozenset(slow)))
     it = found.effect
     assert it is not None
-    assert (it.pairs, it.waiting, it.layers[COMPUTE]) == (4, 4 * MS, 4 * MS)
-    assert (it.low, it.half_width) == (None, None)  # four pairs give no interval
+    assert it.first is not None
+    assert (it.pairs, it.first.value, it.exposed.value, it.layers[COMPUTE]) == (4, 4 * MS, 4 * MS, 4 * MS)
+    assert (it.exposed.low, it.exposed.half_width) == (None, None)  # four pairs give no interval
     more = analyse(
         traces_of(job(slow=range(1, 12, 2), steps=12)),
         injection=replace(it.injection, steps=frozenset(range(1, 12, 2))),
     )
-    assert more.effect is not None and (more.effect.low, more.effect.high, more.effect.half_width) == (
-        4 * MS,
-        4 * MS,
-        0,
-    )
+    assert more.effect is not None and more.effect.first == more.effect.exposed == Measured(4 * MS, 4 * MS, 4 * MS)
+    assert more.effect.exposed.half_width == 0
 
 
 def test_without_steps_beside_them_injected_ones_say_nothing() -> None:
     found = analyse(traces_of(job()))
-    assert effect(found.traces, found.layers, Injection("x", (2,), frozenset(range(STEPS)))) is None
-    assert effect(found.traces, found.layers, Injection("x", (0, 1, 2), frozenset({1}))) is None
+    assert effect(found.traces, found.layers, {}, Injection("x", (2,), frozenset(range(STEPS)))) is None
+    assert effect(found.traces, found.layers, {}, Injection("x", (0, 1, 2), frozenset({1}))) is None
 
 
 def test_what_was_injected_is_read_from_beside_the_traces(tmp_path: Path) -> None:

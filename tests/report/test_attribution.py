@@ -21,7 +21,7 @@ from commbench.attribution.advice import advise
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
 from commbench.attribution.excess import Excess
-from commbench.attribution.injected import Effect, Injection
+from commbench.attribution.injected import Effect, Injection, Measured
 from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
@@ -143,11 +143,11 @@ def test_calls_that_are_not_matched_are_said_with_the_reason() -> None:
 
 def test_an_injection_is_told_with_its_interval() -> None:
     injection = Injection("slow-rank=1:50ms", (1,), frozenset({1, 3}))
-    it = Effect(
-        injection, 20, 51.0 * MS, 49.0 * MS, 47.0 * MS, 51.0 * MS, {**dict.fromkeys(LAYERS, 0.0), HOST: 50.0 * MS}
-    )
+    first, exposed = Measured(50.0 * MS, 48.0 * MS, 52.0 * MS), Measured(40.0 * MS, None, None)
+    it = Effect(injection, 20, 51.0 * MS, first, exposed, {**dict.fromkeys(LAYERS, 0.0), HOST: 50.0 * MS})
     said = texts(replace(attribution(), effect=it))
-    assert "injected slow-rank=1:50ms: against 20 steps without it the other ranks wait 49 ms ± 2 ms" in said
+    assert "injected slow-rank=1:50ms: against 20 steps without it the other ranks wait 50 ms ± 2 ms longer at" in said
+    assert "40 ms longer in all that nothing hides, and the step takes 51 ms longer" in said
     assert "the rank held up spends 50 ms more of such a step in host" in said
 
 

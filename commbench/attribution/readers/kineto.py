@@ -231,7 +231,7 @@ def _inputs(
 def _floats(values: list[Any]) -> NDArray[np.float64]:
     """Return numbers, NaN for what is none."""
     try:
-        return np.array(values, dtype=np.float64)
+        return np.array(values, dtype=np.float64).reshape(len(values))
     except (TypeError, ValueError, OverflowError):
         return np.array([_float(value) for value in values], dtype=np.float64)
 
@@ -246,7 +246,7 @@ def _float(value: Any) -> float:
 def _wholes(values: list[Any]) -> Times:
     """Return whole numbers, -1 for what is none."""
     try:
-        return np.array(values, dtype=np.int64)
+        return np.array(values, dtype=np.int64).reshape(len(values))
     except (TypeError, ValueError, OverflowError):
         numbers = map(facts.number, values)
         return np.array([-1 if number is None else number for number in numbers], dtype=np.int64)
