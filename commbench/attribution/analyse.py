@@ -133,7 +133,8 @@ def analyse(
     chosen, more = _windows(ordered, alignments, choice)
     said += more
     waits = _waits(ordered, splits)
-    limits = {trace.model: ceilings(trace.model, records, bandwidth, flops) for trace in ordered}
+    models = dict.fromkeys(trace.model for trace in ordered)
+    limits = {model: ceilings(model, _of_model(model, ordered, records), bandwidth, flops) for model in models}
     said += [f"ceilings of {model or 'the processor'}: {its.source}" for model, its in limits.items()]
     found = [
         layers(trace, its, waiting, classify(trace, limits[trace.model]))
@@ -157,6 +158,14 @@ def analyse(
             by_step.setdefault(it.step_of(one), []).append(one)
         it = replace(it, effect=effect(it.traces, it.layers, by_step, injection))
     return replace(it, advice=advise(it))
+
+
+def _of_model(model: str, traces: Sequence[Trace], records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records that may be of a model of device: where there are several, those of hosts with it alone."""
+    its, others = ({one.host for one in traces if (one.model == model) == same} for same in (True, False))
+    if not others:
+        return records
+    return [one for one in records if (hosts := set(one.hosts.split(","))) & its and not hosts & others]
 
 
 def set_against(how: Alignment) -> bool:

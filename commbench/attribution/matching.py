@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commbench.attribution.queues import Queues, elements
-from commbench.attribution.trace import MESSAGE, POINT_TO_POINT, SYNCHRONISING, UNKNOWN, Call, Trace
+from commbench.attribution.trace import BYTES, MESSAGE, POINT_TO_POINT, SYNCHRONISING, UNKNOWN, Call, Trace
 from commbench.errors import UsageError
 from commbench.results.reading import ITEMSIZES
 from commbench.units import format_ranges
@@ -381,6 +381,9 @@ def _uneven(calls: Iterable[Call]) -> bool:
     )
 
 
+_ITEMSIZES = {**ITEMSIZES, BYTES: 1, "bool": 1, "int16": 2}  # beside those of results, what only traces have
+
+
 def _size(operation: str, calls: Sequence[Call], n: int, dtype: str) -> int | None:
     """Return the bytes of a call by nccl-tests' rule, from what any of the ranks says."""
     blocks_in = n if operation in ("allgather", "gather") else 1
@@ -391,6 +394,6 @@ def _size(operation: str, calls: Sequence[Call], n: int, dtype: str) -> int | No
         for count, blocks in ((call.elements_in, blocks_in), (call.elements_out, blocks_out))
         if count is not None
     ]
-    if not counts or dtype not in ITEMSIZES:
+    if not counts or dtype not in _ITEMSIZES:
         return None
-    return max(counts) * ITEMSIZES[dtype]
+    return max(counts) * _ITEMSIZES[dtype]

@@ -20,6 +20,7 @@ from commbench.errors import UsageError
 from tests.attribution import synthetic
 from tests.attribution.jobs import call, trace, world
 from tests.attribution.synthetic import Collective, Job, Work
+from tests.runs import record
 
 MS = 1_000_000  # ns
 STEPS = 8
@@ -76,6 +77,28 @@ def test_nobody_is_convicted_where_ranks_take_turns() -> None:
     programs = [[step(rank, number) for number in range(12)] for rank in range(3)]
     found = analyse(traces_of(Job(programs, {"world": (0, 1, 2)})))
     assert found.culprits and convicted(found) == []
+
+
+def test_of_several_models_of_device_each_has_the_bandwidth_of_its_own_hosts() -> None:
+    rows = [
+        record(
+            "copy baseline",
+            collective="kernels",
+            buffer="device",
+            status="ok",
+            simulated=False,
+            algbw=rate,
+            hosts=hosts,
+        )
+        for rate, hosts in ((1400.0, "a"), (2900.0, "b"), (3000.0, "a,b"))
+    ]
+    models = {"a": "NVIDIA A100-SXM4-80GB", "b": "AMD Instinct MI250X"}
+    calls = [call(0, MS, group=(0, 1))]
+    traces = [trace(rank, calls, ranks=2, host=host, model=model) for rank, (host, model) in enumerate(models.items())]
+    both = analyse(traces, records=rows).ceilings
+    assert [both[model].bandwidth for model in models.values()] == [1.4e12, 2.9e12]
+    alike = [replace(one, model=models["a"]) for one in traces]
+    assert analyse(alike, records=rows).ceilings[models["a"]].bandwidth == 3e12
 
 
 def test_nobody_is_convicted_where_the_ranks_of_pairs_take_turns() -> None:
