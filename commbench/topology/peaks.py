@@ -17,7 +17,7 @@ _H100 = "NVIDIA H100 Tensor Core GPU data sheet"
 _H200 = "NVIDIA H200 Tensor Core GPU data sheet"
 
 # By data type, in this order; None: no such unit, or no figure of it.
-_DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
+DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8")
 _ROWS: tuple[tuple[str, tuple[float | None, ...], str], ...] = (
     ("V100", (7.8, 15.7, None, 125, None, None), _V100),
     ("V100-PCIE", (7, 14, None, 112, None, None), _V100),
@@ -65,5 +65,5 @@ def peaks(model: str) -> Peaks | None:
     if not found:
         return None
     device, figures, source = max(found, key=lambda row: len(row[0]))
-    known = zip(_DTYPES, figures, strict=True)
+    known = zip(DTYPES, figures, strict=True)
     return Peaks(device, {dtype: figure * 1e12 for dtype, figure in known if figure is not None}, source)
