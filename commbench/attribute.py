@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.units import expand_ranges, parse_number
@@ -22,6 +22,7 @@ from commbench.units import expand_ranges, parse_number
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution, Choice
 
+MOST_STEPS = 1_000_000  # of --steps: more than traces hold
 MEMORY = "memory"  # of --peak: GB/s
 CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
@@ -113,11 +114,7 @@ def _need() -> None:
 def _choice(options: argparse.Namespace) -> Choice:
     from commbench.attribution.analyse import ALL, Choice
 
-    steps = None
-    if options.steps is not None:
-        if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", options.steps):
-            raise UsageError(f"--steps is numbers and ranges by comma, such as 3-10, not {options.steps!r}")
-        steps = frozenset(expand_ranges(options.steps))
+    steps = None if options.steps is None else _steps(options.steps)
     window: tuple[float, float] | str | None = options.window
     if window not in (None, ALL):
         first, colon, last = options.window.partition(":")
@@ -129,8 +126,20 @@ def _choice(options: argparse.Namespace) -> Choice:
     return Choice(window, steps, options.partial)
 
 
+def _steps(text: str) -> frozenset[int]:
+    """Return the numbers of the steps that --steps chooses."""
+    if not re.fullmatch(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*", text):
+        raise UsageError(f"--steps is numbers and ranges by comma, such as 3-10, not {text!r}")
+    ends = [[*map(int, part.split("-"))] for part in text.split(",")]
+    if any(one[0] > one[-1] for one in ends):
+        raise UsageError(f"--steps has ranges from the first step to the last, such as 3-10, not {text!r}")
+    if (count := sum(one[-1] - one[0] + 1 for one in ends)) > MOST_STEPS:
+        raise UsageError(f"--steps chooses {MOST_STEPS} steps at most, not {count}: name those that the traces have")
+    return frozenset(expand_ranges(text))
+
+
 def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choice) -> Attribution:
-    from commbench.attribution.analyse import analyse
+    from commbench.attribution.analyse import analyse, one_of_each_rank
     from commbench.attribution.clocks import read_readings
     from commbench.attribution.counters import read_series
     from commbench.attribution.injected import read_injection
@@ -140,10 +149,12 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
     records = [record for run in collect(options.results) for record in run.records if not record.simulated]
     counters, notes = read_series(options.rdma) if options.rdma else ((), ())
     bandwidth, flops = _peaks(options.peak)
-    folders = dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths))
+    traces = read(paths)
+    used, _ = one_of_each_rank(traces, choice.partial)
+    folders = dict.fromkeys(Path(trace.source).parent for trace in used)
     clocks = [path for folder in folders for path in sorted(folder.glob(CLOCKS))]
     return analyse(
-        read(paths),
+        traces,
         read_readings(clocks),
         records,
         counters,
@@ -157,16 +168,21 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
 
 def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:
     """Return the bandwidth of memory (bytes/s) and the FLOP/s by data type that --peak gives."""
+    from commbench.topology.peaks import DTYPES
+
     bandwidth, flops = None, {}
     for part in text.split(",") if text else ():
         name, equals, number = part.partition("=")
-        if not equals or not name.strip():
+        name = name.strip()
+        if not equals or not name:
             raise UsageError(f"--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not {part!r}")
+        if name != MEMORY and name not in DTYPES:
+            raise unknown_name("data type of --peak", name, (MEMORY, *DTYPES))
         value = parse_number(number, f"--peak {name}", least=1e-6)
-        if name.strip() == MEMORY:
+        if name == MEMORY:
             bandwidth = value * 1e9
         else:
-            flops[name.strip()] = value * 1e12
+            flops[name] = value * 1e12
     return bandwidth, flops
 
 

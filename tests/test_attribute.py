@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commbench.attribute import main
+from commbench.attribution.clocks import MEASURED
 from tests.attribution import synthetic
 from tests.attribution.synthetic import Collective, Job, Op, Work
 from tests.report import doors
@@ -112,12 +114,15 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "again"], "rank 1 is in again/rank1.json and in slow/rank1.json: name one trace"),
         (["torn"], "torn/clock-rank1.json is no file of clock readings"),
         (["slow", "--steps", "3-x"], "--steps is numbers and ranges by comma, such as 3-10, not '3-x'"),
+        (["slow", "--steps", "5-1"], "--steps has ranges from the first step to the last, such as 3-10, not '5-1'"),
+        (["slow", "--steps", "0-99999999999"], "--steps chooses 1000000 steps at most, not 100000000000"),
         (["slow", "--steps", "70"], "--steps 70: the traces have steps 0-5"),
         (["slow", "--window", "5"], "--window is A:B in ms, such as 100:250, or all, not '5'"),
         (["slow", "--window", "9:x"], "B of --window A:B is a number of at least 0, not 'x'"),
         (["slow", "--window", "9:8"], "--window 9:8 holds no work: the traces run from 0 to "),
         (["slow", "--window", "all", "--steps", "1"], "--window and --steps choose the same in two ways"),
         (["slow", "--peak", "989"], "--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not '989'"),
+        (["slow", "--peak", "bf16=989"], "unknown data type of --peak 'bf16': did you mean bfloat16"),
         (["slow", "--rdma", "slow"], "slow holds no telemetry-*.jsonl"),
         (["slow", "--results", "nowhere"], "there is no nowhere"),
         (["slow", "--out", "slow/rank0.json"], "cannot write into slow/rank0.json"),
@@ -136,6 +141,23 @@ def test_partial_goes_on_and_says_what_is_missing(say: Say) -> None:
     assert code == 0 and "of 3 ranks the traces of 1 are missing" in " ".join(out.split())
     code, out, _ = say("slow/rank0.json", "--partial")
     assert code == 0 and "waiting cannot be told from transfer" in " ".join(out.split())
+
+
+def test_clocks_are_those_beside_the_traces_that_are_used(top: Path, say: Say) -> None:
+    """A job with a host and a folder for each rank, and the traces of another one, whose clocks lie beside them."""
+    run = synthetic.run(replace(job(0), hosts=("a", "b", "c")))
+    for rank in range(3):
+        (top / "apart" / str(rank)).mkdir(parents=True)
+    for path in [*synthetic.write(run, top / "apart"), *synthetic.write_readings(run, top / "apart", error=0)]:
+        path.rename(path.parent / path.stem[-1] / path.name)
+    two = synthetic.run(Job([[[Work("compute", 9_000), Collective("world", 1_000)]]] * 2, {"world": (0, 1)}))
+    (top / "two").mkdir()
+    synthetic.write(two, top / "two")
+    synthetic.write_readings(two, top / "two", error=0)
+    assert "two/rank0.json (2 ranks), two/rank1.json (2 ranks): of another job" in say("apart", "two")[2]
+    code, out, _ = say("apart", "two", "--partial", "--json")
+    assert code == 0
+    assert {one["clock"]["source"] for one in json.loads(out)["ranks"]} == {MEASURED}
 
 
 def test_the_screen_loads_no_package_for_pictures_or_tables(top: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from commbench.attribution.excess import MORE
-from commbench.attribution.lateness import EARLIER as EARLIER
+from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.topology.show import counted
 from commbench.units import approximate_size, format_size

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import Advice, advise
@@ -19,7 +20,7 @@ from commbench.attribution.injected import Effect, Injection, effect
 from commbench.attribution.lateness import Culprit, culprits, waited
 from commbench.attribution.layers import LAYERS, Layers, Window, layers, whole, windows
 from commbench.attribution.matching import Refusal, match
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import LEFT_OUT, Trace
 from commbench.errors import UsageError
 from commbench.topology.show import counted
 from commbench.units import format_ranges
@@ -123,7 +124,11 @@ def analyse(
     choice = choice or Choice()
     ordered, said = one_of_each_rank(traces, choice.partial)
     said += [*notes, *_noted(ordered)]
-    matches = match(ordered, choice.partial)
+    try:
+        matches = match(ordered, choice.partial)
+    except UsageError as error:  # a trace may be missing because its file is of no use
+        unusable = dict.fromkeys(note for one in ordered for note in one.notes if note.startswith(LEFT_OUT))
+        raise UsageError("; ".join([str(error), *unusable])) from None
     said += _missing(ordered)
     alignments = align(ordered, readings or {}, matches.meetings)
     unset = [trace.label for trace, how in zip(ordered, alignments, strict=True) if not set_against(how)]
@@ -196,12 +201,20 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
     ordered = sorted(traces, key=lambda trace: (trace.rank or 0, -len(trace.spans), trace.source))
     if len({job for job, _ in jobs} - {""}) > 1 or len({ranks for _, ranks in jobs} - {None}) > 1:
         first = max(jobs, key=lambda job: jobs[job])
-        of_others = [trace for trace in ordered if not _same_job(trace, *first)]
-        text = f"{_several([trace.source for trace in of_others])}: of another job than {_of_job(ordered, *first)}"
+        of_others = [_with_job(trace) for trace in ordered if not _same_job(trace, *first)]
+        like = next(trace for trace in ordered if (trace.job, trace.ranks) == first)
+        text = f"{_several(of_others)}: of another job than {_with_job(like)}"
         if not partial:
             raise UsageError(f"{text}: name traces of one job, or --partial leaves these out")
-        notes.append(f"left out: {text}")
+        notes.append(f"{LEFT_OUT}{text}")
         ordered = [trace for trace in ordered if _same_job(trace, *first)]
+    beyond = [
+        f"{one.source} (rank {one.rank} of {one.ranks})" for one in ordered if (one.rank or 0) >= (one.ranks or inf)
+    ]
+    if beyond:
+        raise UsageError(
+            f"{_several(beyond)}: ranks count from 0, so that there is no such one: name the files by rank"
+        )
     kept: dict[int | None, Trace] = {}
     others: Counter[tuple[str, str]] = Counter()
     for trace in ordered:
@@ -216,7 +229,7 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
         else:
             others[trace.format, first_one.format] += 1
     for (other, taken), count in others.items():
-        notes.append(f"left out: {counted(count, other)}, of ranks that have a {taken} too")
+        notes.append(f"{LEFT_OUT}{counted(count, other)}, of ranks that have a {taken} too")
     return list(kept.values()), notes
 
 
@@ -224,8 +237,10 @@ def _same_job(trace: Trace, job: str, ranks: int | None) -> bool:
     return trace.job in ("", job) and trace.ranks in (None, ranks)
 
 
-def _of_job(traces: Sequence[Trace], job: str, ranks: int | None) -> str:
-    return next(trace.source for trace in traces if (trace.job, trace.ranks) == (job, ranks))
+def _with_job(trace: Trace) -> str:
+    told = [f"job {trace.job}"] if trace.job else []
+    told += [counted(trace.ranks, "rank")] if trace.ranks else []
+    return f"{trace.source} ({', '.join(told)})"
 
 
 def _missing(traces: Sequence[Trace]) -> Iterator[str]:

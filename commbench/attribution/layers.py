@@ -108,7 +108,7 @@ def whole(trace: Trace) -> Window:
         what, activities = ("work of a device", "the device") if trace.on_device else ("operator", "the CPU")
         raise UsageError(
             f"{trace.source} says of no {what} and of no collective when it ran: record the activities of "
-            f"{activities} too, or leave the file out"
+            f"{activities} too, or leave the file out{''.join(f'; {note}' for note in trace.notes)}"
         )
     return Window(None, int(starts.min()), int(ends.max()))
 

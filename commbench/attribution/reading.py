@@ -29,11 +29,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import LEFT_OUT, Trace
 from commbench.errors import UsageError
 
 HEAD = 1 << 16  # bytes that a format is told by
 _BLOCK = 1 << 20  # bytes read at once
+_BESIDE = ("clock-rank*.json", "training.json", "telemetry-*.jsonl")  # what others of this room read
+_PACKED = {  # what else a file may be packed by: where its mark stands, and the mark
+    **{"tar": (257, b"ustar"), "zip": (0, b"PK\x03\x04"), "bzip2": (0, b"BZh")},
+    **{"xz": (0, b"\xfd7zXZ"), "zstd": (0, b"\x28\xb5\x2f\xfd")},
+}
+
+
+class _Unknown(UsageError):
+    """A file of no format that is known here."""
 
 
 class Reader(Protocol):
@@ -62,8 +71,8 @@ def readers() -> tuple[Reader, ...]:
 def read(paths: Iterable[str | Path]) -> list[Trace]:
     """Return what files, and the files in folders, hold, each file once; plain or gzipped.
 
-    In a folder, files of no known format are left out, and the first trace of the folder has a note that names them.
-    Raises UsageError for a file that was named and cannot be read, and for a folder in which nothing can.
+    In a folder, files that cannot be read are left out, and a note of the folder's traces names them. Raises UsageError
+    for a file that was named and cannot be read, and for a folder in which nothing can.
     """
     found: list[Trace] = []
     seen: set[Path] = set()
@@ -83,20 +92,22 @@ def read_file(path: str | Path) -> list[Trace]:
         with open(path, "rb") as raw:
             unpacked = _Unpacked(raw)
             with io.BufferedReader(unpacked, _BLOCK) as stream:
-                reader = _recognised(stream.peek(HEAD)[:HEAD], source)
-                traces = list(reader.read(cast(BinaryIO, stream), source))
+                head = stream.peek(HEAD)[:HEAD]
+                try:
+                    traces = list(_recognised(head, source).read(cast(BinaryIO, stream), source))
+                except UsageError as error:
+                    if not unpacked.broken:
+                        raise
+                    raise UsageError(f"{error}; {unpacked.broken}") from None
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror or error}") from None
-    if unpacked.broken:
-        return [
-            _noted(trace, f"the gzip stream ends early ({unpacked.broken}): copy the file again") for trace in traces
-        ]
-    return traces
+    return [_noted(trace, unpacked.broken) for trace in traces] if unpacked.broken else traces
 
 
 def _folder(top: Path, seen: set[Path]) -> list[Trace]:
     found: list[Trace] = []
-    left_out: list[str] = []
+    strange: list[str] = []  # files of no known format
+    refused: list[str] = []  # why files of known ones cannot be used
     files = list(_files(top))
     for path in files:
         if path.resolve() in seen:
@@ -104,20 +115,28 @@ def _folder(top: Path, seen: set[Path]) -> list[Trace]:
         seen.add(path.resolve())
         try:
             found += read_file(path)
+        except _Unknown:
+            strange.append(str(path))
         except UsageError as error:
-            left_out.append(str(error))
-    if not found and len(left_out) == len(files):
-        raise UsageError(f"{top} holds no trace that is known here; known: {_known()}")
-    if found and left_out:
-        more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
-        found[0] = _noted(found[0], f"left out: {'; '.join(left_out[:3])}{more}")
-    return found
+            refused.append(str(error))
+    if not found and len(strange) + len(refused) == len(files):
+        why = f"can be used: {_first(refused)}" if refused else f"is known here; known: {_known()}"
+        raise UsageError(f"{top} holds no trace that {why}")
+    notes = [f"{LEFT_OUT}{_first(refused)}"] if refused else []
+    notes += [f"{LEFT_OUT}{_first(strange)}: of no format that is known here"] if strange else []
+    return [dataclasses.replace(trace, notes=(*trace.notes, *notes)) for trace in found]
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return f"{'; '.join(texts[:3])}{more}"
 
 
 def _files(top: Path) -> Iterator[Path]:
-    """Yield the files below `top` that are not hidden."""
+    """Yield the files below `top` that may be traces and are not hidden."""
     for path in sorted(top.rglob("*")):
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(top).parts):
+        hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
+        if path.is_file() and not hidden and not any(map(path.match, _BESIDE)):
             yield path
 
 
@@ -138,11 +157,13 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            return 0 if self.broken else int(self._stream.readinto(buffer))
+        size = 0
+        try:  # bit by bit: what was unpacked before the stream breaks off is kept
+            while not self.broken and (more := int(self._stream.readinto1(buffer[size:]))):
+                size += more
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            self.broken = str(error)
-            return 0
+            self.broken = f"the gzip stream ends early ({error}): copy the file again"
+        return size
 
 
 def _recognised(head: bytes, source: str) -> Reader:
@@ -151,7 +172,10 @@ def _recognised(head: bytes, source: str) -> Reader:
     for reader in readers():
         if reader.recognise(head):
             return reader
-    raise UsageError(f"{source} is of no format that is known here (it begins {head[:40]!r}); known: {_known()}")
+    for name, (at, mark) in _PACKED.items():
+        if head.startswith(mark, at):
+            raise _Unknown(f"{source} is packed by {name}: unpack it, and name what is in it")
+    raise _Unknown(f"{source} is of no format that is known here (it begins {head[:40]!r}); known: {_known()}")
 
 
 def _known() -> str:

@@ -29,6 +29,9 @@ UNKNOWN = "unknown"  # communication for certain, but nothing tells which
 # By what a call was recognised (`Call.evidence`), the best first.
 BY_ARGUMENTS, BY_NAME = "arguments", "name"
 
+# What a note begins with that names files, or traces, of no use.
+LEFT_OUT = "left out: "
+
 # The `Call.dtype` of files that count bytes and say nothing of their type.
 BYTES = "bytes"
 

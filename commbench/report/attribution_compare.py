@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.layers import LAYERS
-from commbench.report.attribution_words import ms, step_lengths
+from commbench.report.attribution_words import ms, percent, step_lengths
 from commbench.report.summary import COMPARED, DOUBTED, Statement
 from commbench.report.tables import Cell, Table
 from commbench.results.spread import difference_interval
@@ -75,6 +75,12 @@ def words(a: Attribution, b: Attribution) -> list[Statement]:
     if len(a.traces) != len(b.traces):
         text = f"A has {counted(len(a.traces), 'rank')} and B {len(b.traces)}: parts of a rank's step are compared"
         found.append(Statement(DOUBTED, text))
+    for name, one in (("A", a), ("B", b)):
+        if one.unsplit >= 0.001:
+            text = (
+                f"in {percent(one.unsplit)} of {name} waiting cannot be told from transfer: it counts as communication"
+            )
+            found.append(Statement(DOUBTED, text))
     return [*found, Statement(DOUBTED, _ABOUT)]
 
 

@@ -96,11 +96,13 @@ def table_lines(table: Table, left_out: str = "") -> Iterator[str]:
 
 
 def as_csv(table: Table) -> str:
-    """Return a table's lines, numbers as they are."""
+    """Return a table's lines: numbers as they are, and texts of a trace such that no terminal obeys any."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.header)
-    writer.writerows([cell.text if cell.number is None else cell.number for cell in line] for line in table.lines)
+    writer.writerows(
+        [printable(cell.text) if cell.number is None else cell.number for cell in line] for line in table.lines
+    )
     return out.getvalue()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import known
 from commbench.attribution.lateness import waited
-from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING, Layers
+from commbench.attribution.layers import LAYERS, WAITING, Layers
 from commbench.report.tables import Cell, Table
 from commbench.results.reading import factor
 from commbench.results.stats import median
@@ -36,13 +36,12 @@ def rank_table(found: Attribution) -> Table:
         if not per:
             continue  # no times of work: there are no parts
         time = sum(one.window.length for one in per)
-        totals, parts = found.totals(place), (sum(getattr(one, name) for one in per) for name in _PARTS)
+        parts = (sum(getattr(one, name) for one in per) for name in _PARTS)
         lines.append(
             [
                 *(_rank(trace.rank), _ms(median([one.window.length for one in per]))),
-                *(_percent(totals[layer], time) for layer in (COMPUTE, MEMORY, COMMUNICATION)),
-                Cell("-") if _untold(per, totals) else _percent(totals[WAITING], time),
-                *(_percent(totals[HOST], time), *(_percent(part, time) for part in parts)),
+                *_shares(per, found.totals(place), time),
+                *(_percent(part, time) for part in parts),
                 *(Cell(_most(per)), _us(known(found.alignments[place].error)), Cell(trace.host or "-")),
             ]
         )
@@ -52,9 +51,15 @@ def rank_table(found: Attribution) -> Table:
 _PARTS = {"communication": "calls", "hidden": "hidden", "unsplit": "unsplit", "latency_bound": "small"}
 
 
-def _untold(per: Sequence[Layers], totals: Mapping[str, int]) -> bool:
-    """Whether no waiting is known only because calls have no counterpart."""
-    return not totals[WAITING] and any(one.unsplit for one in per)
+def _shares(per: Sequence[Layers], totals: Mapping[str, int], time: int) -> Iterator[Cell]:
+    """Yield the part of each layer."""
+    for layer in LAYERS:
+        yield Cell("-") if _untold(layer, per, totals[layer]) else _percent(totals[layer], time)
+
+
+def _untold(layer: str, per: Iterable[Layers], total: int) -> bool:
+    """Whether a layer is waiting, and none of it is known only because calls have no counterpart."""
+    return layer == WAITING and not total and any(one.unsplit for one in per)
 
 
 def _most(per: Sequence[Layers]) -> str:
@@ -69,11 +74,14 @@ def _most(per: Sequence[Layers]) -> str:
 def step_table(found: Attribution) -> Table:
     """Return a line a step: how long the longest rank took, and the parts over all ranks."""
     lengths_of: dict[int | None, dict[int, int]] = {step: {} for step in found.steps}
-    parts_of: dict[int | None, list[Mapping[str, int]]] = {step: [] for step in found.steps}
+    of: dict[int | None, list[Layers]] = {step: [] for step in found.steps}
+    totals_of = {step: dict.fromkeys(LAYERS, 0) for step in found.steps}
     for place, per in enumerate(found.layers):
         for one, parts in zip(per, found.parts[place], strict=True):
             lengths_of[one.window.step][place] = one.window.length
-            parts_of[one.window.step].append(parts)
+            of[one.window.step].append(one)
+            for layer, time in parts.items():
+                totals_of[one.window.step][layer] += time
     late = _late_by_step(found)
     lines = []
     for step, lengths in lengths_of.items():
@@ -83,7 +91,7 @@ def step_table(found: Attribution) -> Table:
             [
                 *(Cell("all" if step is None else str(step), step), _ms(lengths[longest])),
                 _rank(found.traces[longest].rank),
-                *(_percent(sum(parts[layer] for parts in parts_of[step]), time) for layer in LAYERS),
+                *_shares(of[step], totals_of[step], time),
                 *((_rank(rank), _ms(time_waited)) if time_waited else (Cell("-"), Cell(""))),
             ]
         )
@@ -111,6 +119,9 @@ def layer_table(found: Attribution) -> Table:
     every = [found.totals(place) for place in range(len(times))]
     for layer in LAYERS if any(times) else ():
         totals = [one[layer] for one in every]
+        if _untold(layer, (one for per in found.layers for one in per), sum(totals)):
+            lines.append([Cell(layer), *[Cell("-")] * 7])
+            continue
         shares = {place: totals[place] / time for place, time in enumerate(times) if time}
         least, most = (pick(shares, key=lambda place: shares[place]) for pick in (min, max))
         steps = [parts[layer] for per in found.parts for parts in per]

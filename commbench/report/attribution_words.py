@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from commbench.attribution.advice import EARLIER, convicted
+from commbench.attribution.advice import convicted
 from commbench.attribution.analyse import Attribution, set_against
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import ASSUMED
+from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median

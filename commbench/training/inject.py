@@ -13,6 +13,7 @@ SLOW_RANK, LATE_DATA, SLOW_COMPUTE, JITTER = "slow-rank", "late-data", "slow-com
 KINDS = (SLOW_RANK, LATE_DATA, SLOW_COMPUTE, JITTER)
 EVERY = "*"
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)(?P<unit>us|ms|s)")
+LONGEST = 3600.0  # seconds of a fault: a step that takes longer is no step
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -54,7 +55,10 @@ def _amount(kind: str, amount: str, text: str) -> float:
     match = _DURATION.fullmatch(amount)
     if not match:
         raise UsageError(f"--inject {kind}=RANK:TIME has a time with its unit (50ms, 0.5s, 800us), not {text!r}")
-    return float(match["number"]) * _UNITS[match["unit"]]
+    seconds = float(match["number"]) * _UNITS[match["unit"]]
+    if seconds > LONGEST:
+        raise UsageError(f"--inject {kind}=RANK:TIME has a time of {LONGEST:g} s at most, not {text!r}")
+    return seconds
 
 
 @dataclass(frozen=True)

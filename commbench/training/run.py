@@ -14,6 +14,7 @@ from commbench.backends._torch_store import store
 from commbench.backends.world import World
 from commbench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from commbench.measure.door import on_rank_0
+from commbench.measure.site import memory_available
 from commbench.measure.watchdog import RESTING, SETUP, Watchdog
 from commbench.training import profiling, summary
 from commbench.training.ddp import DataParallel
@@ -22,6 +23,7 @@ from commbench.training.options import AUTO, GLOO, NAME, NCCL, PS, Options
 from commbench.training.parameter_server import SERVER, Server, Worker
 from commbench.training.profiling import CONTROL, INJECTED, Recorder
 from commbench.training.workload import Lap, Replica, seconds
+from commbench.units import approximate_size
 
 _PATIENCE = timedelta(days=1)  # the watchdog ends what hangs
 
@@ -54,6 +56,8 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     world.meet_asleep()  # ranks that wait in MPI would keep the cores from those that still load torch
     torch.set_num_threads(options.threads or max(1, world.cores // world.node_size))
     place = _place(world, options)
+    if place.device.type == "cpu":
+        _check_memory(world, options)
     watchdog.tell(_Guide(world.size, options.warmup))
     with _group(world, place):
         mode, injection = _mode(world, options, place)
@@ -64,17 +68,24 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
             recorder.finish()
     told = world.gather(found)
     watchdog.begin(RESTING)  # whoever reads what is printed may take their time
-    code = EXIT_OK
-    if told is not None:
+
+    def conclude() -> int:
+        assert told is not None
         content = summary.summary(world, options, place.backend, place.name, mode, told, words)
-        code = _conclude(content, options, place.why)
-    (code,) = world.command((code,))
+        return _conclude(content, options, place.why)
+
+    code = on_rank_0(world, conclude)
     watchdog.begin(SETUP)
     return code
 
 
 def _check(world: World, options: Options) -> None:
-    """Raise UsageError where this number of ranks cannot do what is asked."""
+    """Raise UsageError where these ranks cannot do what is asked."""
+    trouble = ""
+    if options.threads and options.threads > world.cores:
+        trouble = f"--threads is at most {world.cores}, the cores of {world.node}, not {options.threads}"
+    if trouble := world.first_text(trouble):
+        raise UsageError(trouble)
     if options.mode == PS and world.size < 2:
         raise UsageError(f"--mode ps takes a server and a worker at least: mpirun -n 2 python -m commbench.{NAME}")
     for fault in options.faults:
@@ -82,6 +93,19 @@ def _check(world: World, options: Options) -> None:
             raise UsageError(f"--inject {fault.text} names rank {fault.rank}, and ranks are 0 to {world.size - 1}")
         if options.mode == PS and fault.rank == SERVER:
             raise UsageError(f"--inject {fault.text} names the parameter server, and faults are of workers: rank 1 on")
+
+
+def _check_memory(world: World, options: Options) -> None:
+    """Raise UsageError on every rank where a node's ranks need more memory than it has."""
+    trouble, available = "", memory_available()
+    need = options.work.memory * world.node_size
+    if available is not None and need > available:
+        trouble = (
+            f"the ranks on {world.node} need {approximate_size(need)} of memory at least, and it has "
+            f"{approximate_size(available)}: choose a smaller --preset or --batch, or fewer ranks a node"
+        )
+    if trouble := world.first_text(trouble):
+        raise UsageError(trouble)
 
 
 def _place(world: World, options: Options) -> Place:
@@ -199,11 +223,15 @@ def _guarded(world: World, mode: Mode, number: int, index: int) -> Lap:
 
 
 def _conclude(content: dict[str, Any], options: Options, why: str) -> int:
-    """Write and print the summary on rank 0; return the exit code."""
+    """Write and print the summary; return the exit code. Raises UsageError where it cannot be written."""
     import json
 
     if options.profile:
-        profiling.write(options.profile / "training.json", content)
+        path = options.profile / "training.json"
+        try:
+            profiling.write(path, content)
+        except OSError as error:
+            raise UsageError(f"cannot write {path} ({error.strerror}): the traces beside it are whole") from None
     if options.json:
         print(json.dumps(content), flush=True)
     else:

@@ -43,6 +43,12 @@ class Workload:
         """The operations of one rank in one step."""
         return self.tokens * self.preset.flops_per_token(self.sequence)
 
+    @property
+    def memory(self) -> int:
+        """The bytes of one rank at least: weights, gradients and AdamW's two moments; logits and their gradients."""
+        logits = self.batch * self.sequence * self.preset.vocabulary
+        return 4 * (4 * self.preset.parameters + 2 * logits)
+
     def draw(self, share: int, step: int, micro: int) -> Any:
         """Return the tokens of a micro-batch, a tensor (batch, sequence + 1): low ones are frequent, which is learned.
 

@@ -207,6 +207,20 @@ def test_a_missing_rank_is_named_and_partial_goes_on() -> None:
     assert any("of 3 ranks the traces of 1 are missing" in note for note in found.notes)
 
 
+def test_a_rank_is_missing_for_the_reason_that_its_file_is_of_no_use() -> None:
+    traces = [
+        replace(one, notes=("left out: rank1.json is empty", "2 events are left out")) for one in traces_of(job())
+    ]
+    with pytest.raises(UsageError, match=r"goes on without; left out: rank1\.json is empty$"):
+        analyse([traces[0], traces[2]])
+
+
+def test_a_rank_that_its_job_cannot_have_is_refused() -> None:
+    """As where files are named from rank1 on, and the name is all that tells the rank."""
+    with pytest.raises(UsageError, match=r"rank3\.json \(rank 3 of 3\): ranks count from 0"):
+        analyse([trace(1, ranks=3), trace(2, ranks=3), trace(3, ranks=3)], choice=Choice(partial=True))
+
+
 def test_a_rank_twice_is_named_and_partial_takes_the_first() -> None:
     traces = [*traces_of(job()), replace(traces_of(job())[1], source="zz.json")]
     with pytest.raises(UsageError, match=r"rank 1 is in rank1\.json and in zz\.json"):
@@ -218,11 +232,13 @@ def test_a_rank_twice_is_named_and_partial_takes_the_first() -> None:
 def test_traces_of_different_jobs_are_refused_and_partial_keeps_the_larger_part() -> None:
     traces = [replace(one, job="one") for one in traces_of(job())]
     other = replace(traces[0], job="two", source="other.json", rank=3)
-    with pytest.raises(UsageError, match=r"other\.json: of another job than rank0\.json: name traces of one job"):
+    with pytest.raises(
+        UsageError, match=r"other\.json \(job two, 3 ranks\): of another job than rank0\.json \(job one"
+    ):
         analyse([*traces, other])
     assert len(analyse([*traces, other], choice=Choice(partial=True)).traces) == 3
     sizes = [trace(0, ranks=2), trace(1, ranks=2), trace(2, ranks=4)]
-    with pytest.raises(UsageError, match=r"rank2\.json: of another job"):
+    with pytest.raises(UsageError, match=r"rank2\.json \(4 ranks\): of another job than rank0\.json \(2 ranks\)"):
         one_of_each_rank(sizes, partial=False)
 
 

@@ -102,6 +102,16 @@ def test_spans_are_sorted_in_ns_and_have_their_kinds(tmp_path: Path) -> None:
     assert (trace.device, trace.unix, trace.rank) == ("cuda", False, None)
 
 
+def test_a_step_has_a_number_of_its_own_but_may_be_marked_on_several_threads(tmp_path: Path) -> None:
+    marks = [("ProfilerStep#3", 0, HOST), ("ProfilerStep#3", 5, WORKER), ("ProfilerStep#3", 100, HOST)]
+    kernels = kernel("sgemm", 9, 30, 1)
+    trace = read_events(tmp_path, [*kernels, *(span("user_annotation", name, at, 90, tid) for name, at, tid in marks)])
+    assert trace.steps == (Step(3, 0, 90_000),)
+    assert [note[:40] for note in trace.notes if "number of a step" in note] == [
+        "1 marks have the number of a step before"
+    ]
+
+
 def test_work_knows_its_launch_and_its_operator(tmp_path: Path) -> None:
     trace = read_events(tmp_path, MIXED)
     at = {name: place for place, name in enumerate(trace.names[name] for name in trace.spans.name)}
@@ -322,6 +332,12 @@ def test_ranks_that_pytorch_cuts_off_are_found_elsewhere(tmp_path: Path) -> None
     untold = read_events(tmp_path, kernel(GENERIC, 9, 1, 1, **told), distributedInfo=info(0, size=64))
     assert [trace.calls[0].group for trace in (by_name, by_stride, untold)] == [even, even, None]
     assert untold.calls[0].group_size == 32
+
+
+def test_a_number_that_is_no_rank_makes_no_two_of_it(tmp_path: Path) -> None:
+    told = collective(ranks=range(3)) | {"Process Group Ranks": "[0, 1, 99999999999]"}
+    (call,) = read_events(tmp_path, kernel(GENERIC, 9, 1, 1, **told)).calls
+    assert (call.group, call.group_size) == (None, 3)
 
 
 def test_the_size_of_a_librarys_own_all_reduce_is_its_operators(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,20 @@ def test_a_folder_gives_all_that_is_known_and_names_the_rest(tmp_path: Path) -> 
     (tmp_path / ".hidden.json").write_text(trace(7))
     found = read([tmp_path])
     assert [one.rank for one in found] == [0, 1]
-    assert "left out" in found[0].notes[-1] and "notes.md" in found[0].notes[-1]
-    assert not found[1].notes or "left out" not in found[1].notes[-1]
+    assert {one.notes[-1] for one in found} == {f"left out: {tmp_path / 'notes.md'}: of no format that is known here"}
+
+
+def test_a_folder_says_why_traces_of_it_cannot_be_used_and_nothing_of_what_others_read(tmp_path: Path) -> None:
+    empty = {"schemaVersion": 1, "traceEvents": []}
+    (tmp_path / "rank0.json").write_text(json.dumps(empty))
+    for name in ("clock-rank0.json", "training.json", "telemetry-node0.jsonl"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UsageError, match=r"can be used: .*rank0\.json holds no event of operators"):
+        read([tmp_path])
+    (tmp_path / "rank1.json").write_text(trace(1))
+    (one,) = read([tmp_path])
+    (note,) = (note for note in one.notes if note.startswith("left out"))
+    assert "rank0.json holds no event" in note and "clock" not in note
 
 
 def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
@@ -88,3 +102,27 @@ def test_of_a_packed_file_that_breaks_off_what_is_there_is_returned(tmp_path: Pa
     assert 0 < len(one.spans) < 20_000
     assert any("gzip stream ends early" in note for note in one.notes)
     assert any("breaks off" in note for note in one.notes)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
+def test_of_a_short_gzip_stream_that_breaks_off_all_that_can_be_unpacked_is_read(tmp_path: Path, kept: float) -> None:
+    whole = gzip.compress(trace(2, operators=3_000).encode())
+    cut = whole[: int(kept * len(whole))]
+    (tmp_path / "cut.gz").write_bytes(cut)
+    (one,) = read_file(tmp_path / "cut.gz")
+    assert len(one.spans) == zlib.decompressobj(31).decompress(cut).count(b'"dur": 5.0}') > 0
+    assert any("gzip stream ends early" in note for note in one.notes)
+
+
+def test_a_gzip_stream_of_which_nothing_is_left_is_said_to_be_cut(tmp_path: Path) -> None:
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(trace(2).encode())[:12])
+    with pytest.raises(UsageError, match=r"is empty: .*the gzip stream ends early"):
+        read_file(tmp_path / "cut.gz")
+
+
+def test_an_archive_is_to_be_unpacked_first(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text(trace(0))
+    for form in ("gztar", "tar", "zip", "bztar", "xztar"):
+        path = shutil.make_archive(str(tmp_path / "packed" / form), form, tmp_path, "rank0.json")
+        with pytest.raises(UsageError, match=r"is packed by (tar|zip|bzip2|xz): unpack it"):
+            read_file(path)

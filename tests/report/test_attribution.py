@@ -198,6 +198,26 @@ def test_csv_has_numbers_as_they_are() -> None:
     assert float(waits[header.index("of all %")]) == pytest.approx(15)
 
 
+def test_waiting_that_is_not_told_is_no_zero_in_any_table() -> None:
+    """Of ranks that transfer for 15 ms of each step, and of which no call has a counterpart."""
+    found = attribution(scale=0)
+    untold = [tuple(replace(one, unsplit=15 * MS) for one in per) for per in found.layers]
+    for layers, text in ((found.layers, "0.0"), (tuple(untold), "-")):
+        made = tables(replace(found, layers=layers))
+        for name in ("ranks", "steps"):
+            column = made[name].header.index(WAITING)
+            assert {line[column].text for line in made[name].lines} == {text}
+        (line,) = (line for line in made["layers"].lines if line[0].text == WAITING)
+        assert line[made["layers"].header.index("of all %")].text == text
+
+
+def test_a_comparison_says_where_waiting_is_not_told() -> None:
+    a = attribution()
+    b = replace(a, layers=tuple(tuple(replace(one, unsplit=15 * MS) for one in per) for per in a.layers))
+    doubts = [one.text for one in compare.words(a, b) if "cannot be told from transfer" in one.text]
+    assert doubts == ["in 15.0 % of B waiting cannot be told from transfer: it counts as communication"]
+
+
 def test_json_adds_up_and_says_null_where_nothing_is_known() -> None:
     found = json.loads(json.dumps(screen.as_json(attribution())))
     for rank in found["ranks"]:
@@ -226,7 +246,7 @@ def test_clocks_of_which_nothing_is_known_have_no_error() -> None:
 
 def test_hostile_words_obey_nobody(tmp_path: Path) -> None:
     found = attribution(host=HOSTILE, name=HOSTILE)
-    assert "\x1b" not in screen.text(found)
+    assert "\x1b" not in screen.text(found) + "".join(map(screen.as_csv, tables(found).values()))
     page = Page(render(found, f"commbench attribute {HOSTILE}"))
     assert page.tags["script"] == 1 and "<script>alert(1)</script>" in page.text
     assert not any("javascript:" in link for link in page.links)

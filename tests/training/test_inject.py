@@ -35,6 +35,7 @@ def test_a_fault_is_understood(text: str, kind: str, rank: int | None, amount: f
         ("slow-rank=-1:50ms", "a rank by its number, or * for every rank, not '-1'"),
         ("slow-rank=1:50", "a time with its unit (50ms, 0.5s, 800us), not 'slow-rank=1:50'"),
         ("jitter=1:-5ms", "a time with its unit"),
+        ("late-data=1:99999999999s", "a time of 3600 s at most, not 'late-data=1:99999999999s'"),
         ("slow-compute=1:1", "a factor above 1 and at most 1000, not 'slow-compute=1:1'"),
         ("slow-compute=1:twice", "a factor above 1"),
         ("slow-compute=1:nan", "a factor above 1"),

@@ -16,6 +16,7 @@ import pytest
 
 from commbench.errors import UsageError
 from commbench.training import options, profiling, summary
+from commbench.training.run import _conclude
 from tests.gloo.test_gloo import torchrun
 from tests.mpi.launch import MPIRUN, Job, launch, library, mpirun, python, run
 
@@ -148,8 +149,10 @@ def test_clocks_of_several_nodes_are_right_within_their_error() -> None:
         (["--mode", "ps"], "--mode ps takes a server and a worker at least: mpirun -n 2 python -m commbench.train"),
         (["--inject", "slow-rank=1:5ms"], "--inject slow-rank=1:5ms names rank 1, and ranks are 0 to 0"),
         (["--preset", "smal"], "unknown preset 'smal': did you mean small"),
+        (["--threads", "100000"], "--threads is at most "),
+        (["--batch", "100000000"], " of memory at least, and it has "),
     ],
-    ids=["one rank", "no such rank", "no such preset"],
+    ids=["one rank", "no such rank", "no such preset", "more threads than cores", "more than the memory"],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(words: list[str], said: str) -> None:
     done = run(python(DOOR, *words))
@@ -195,6 +198,14 @@ def test_a_folder_with_traces_of_another_run_is_left_alone(tmp_path: Path) -> No
         profiling.prepare(tmp_path)
     with pytest.raises(UsageError, match="cannot be made"):
         profiling.prepare(tmp_path / "rank3.json.gz" / "below")
+
+
+@needs_torch
+def test_a_summary_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "training.json").mkdir()
+    asked = options.read(["--profile", str(tmp_path)])
+    with pytest.raises(UsageError, match=r"cannot write .*training\.json \(Is a directory\): the traces beside it"):
+        _conclude({}, asked, "")
 
 
 def test_a_loss_that_does_not_fall_in_many_steps_is_said() -> None:

@@ -53,6 +53,7 @@ WORDS = (  # arguments that are read here
     *("Global rank start", "Global rank stride", "In msg nelems", "Out msg nelems", "In split size", "Out split size"),
     *("dtype", "Rank", "Src Rank", "Dst Rank", "Input Dims", "Input type", "Concrete Inputs"),
 )
+_NO_RANK = re.compile(r"\.\.\.|\d{10}")
 _SPLITS = (3, 4)  # of alltoall_base_
 _NO_OPERATION = ("wait", "init", "end_coalescing", "start_coalescing")
 
@@ -213,7 +214,7 @@ def _ranks(value: Any) -> tuple[tuple[int, ...], bool]:
     """Return the ranks in a list, or in one's text, and whether all of them are there: PyTorch writes 30 at most."""
     if isinstance(value, str):
         found = [int(word) for word in re.findall(r"\d{1,9}", value)]
-        return tuple(found), bool(found) and "..." not in value
+        return tuple(found), bool(found) and not _NO_RANK.search(value)
     found = [rank for rank in map(number, _list(value)) if rank is not None]
     return tuple(found), bool(found)
 

@@ -303,7 +303,7 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
         unix=unix,
         spans=spans,
         calls=calls,
-        steps=_steps(rows, table, names),
+        steps=_steps(rows, table, names, notes),
         names=names,
         lanes=tuple(_lane(where, place in rows.on_device) for where, place in rows.lanes.items()),
         operators=operators,
@@ -458,12 +458,19 @@ def _innermost(table: _Table, ops: Times, times: Times) -> Times:
     return np.where(at >= 0, ops[at], -1)
 
 
-def _steps(rows: _Rows, table: _Table, names: Sequence[str]) -> tuple[Step, ...]:
+def _steps(rows: _Rows, table: _Table, names: Sequence[str], notes: list[str]) -> tuple[Step, ...]:
     """Return the steps marked on the host, each once, none reaching into the next."""
     places = sorted(place for row in rows.steps if (place := int(table.places[row])) >= 0)
     steps: dict[int, tuple[int, int]] = {}
+    again = 0  # marks that are another time, not another thread
     for place in places:
-        steps.setdefault(facts.step(names[table.name[place]]), (int(table.start[place]), int(table.end[place])))
+        mark = int(table.start[place]), int(table.end[place])
+        first = steps.setdefault(facts.step(names[table.name[place]]), mark)
+        again += mark[0] > first[0] and mark[0] >= first[1]
+    if again:
+        notes.append(
+            f"{again} marks have the number of a step before them: they are left out, and with them their time"
+        )
     following = [start for start, _ in steps.values()][1:]
     return tuple(
         Step(number, start, end if limit is None else min(end, limit))
