@@ -38,7 +38,7 @@ SETUPS = ("even", "unequal", "jitter", "both")
 SLOWEST = 1.5  # times the fastest
 JITTER = 0.5  # of a micro-batch's time, more or less
 _WARMUP = 2  # pushes of each worker
-_FEWEST, _MOST = 8, 100  # pushes
+_FEWEST, _MOST = 6, 30  # pushes
 
 
 # One rank of a launch.
@@ -203,7 +203,7 @@ def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         under = (
             f"below the study's {100 * STUDY:.1f} % at K = {', '.join(below)}" if below else "nowhere below the study's"
         )
-        lines.append(f"# {workers} workers, {setup}: waiting {way} with K; {under}")
+        lines.append(f"# {workers} worker{'s' * (workers > 1)}, {setup}: waiting {way} with K; {under}")
     return lines
 
 
@@ -244,7 +244,7 @@ def parser() -> argparse.ArgumentParser:
     )
     it.add_argument("--compute", type=float, default=10.0, metavar="MS", help="of a micro-batch (default 10)")
     it.add_argument("--parameters", type=int, default=PARAMETERS, metavar="N", help=f"(default {PARAMETERS})")
-    it.add_argument("--seconds", type=float, default=1.0, metavar="S", help="of computing in a cell (default 1)")
+    it.add_argument("--seconds", type=float, default=0.3, metavar="S", help="of computing in a cell (default 0.3)")
     it.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
     it.add_argument("--picture", metavar="FILE", help="draw it too")
     it.add_argument("--rank", metavar="JSON", help=argparse.SUPPRESS)

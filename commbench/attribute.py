@@ -170,7 +170,7 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
 
 def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:
     """Return the bandwidth of memory (bytes/s) and the FLOP/s by data type that --peak gives."""
-    from commbench.attribution.ceilings import DTYPES
+    from commbench.topology.peaks import DTYPES
 
     bandwidth, flops = None, {}
     for part in text.split(",") if text else ():

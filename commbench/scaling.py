@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST = 1 << 14  # nodes
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall")
+MARKS = "os^Dv*PX<>ph"  # matplotlib's, of algorithms in a picture
 EXAMPLES = """examples:
   python -m commbench.scaling --topology h100-nvlink
   python -m commbench.scaling --topology my-cluster.yaml --nodes 1,2,4,8,16 --size 8,1M,1G --picture scaling.png
@@ -145,6 +146,7 @@ def _check_picture(path: str) -> None:
 
 def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) -> None:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     from commbench.units import approximate_size
 
@@ -153,28 +155,14 @@ def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) 
 
     figure: Any = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
+    marks: dict[str, str] = {}  # of each algorithm: names beside points would hide others
     for size, points in found.items():
         there = [point for point in points if point.algorithm]
-        (line,) = axes.plot(
-            [point.nodes for point in there],
-            [point.seconds * 1e6 for point in there],
-            marker="o",
-            label=approximate_size(size),
-        )
-        last = ""
-        for point in there:
-            if point.algorithm != last:
-                axes.annotate(
-                    point.algorithm,
-                    (point.nodes, point.seconds * 1e6),
-                    xytext=(0, 9),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=8,
-                    color=line.get_color(),
-                    bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
-                )
-                last = point.algorithm
+        times = [point.seconds * 1e6 for point in there]
+        (line,) = axes.plot([point.nodes for point in there], times, label=approximate_size(size))
+        for point, time in zip(there, times, strict=True):
+            mark = marks.setdefault(point.algorithm, MARKS[len(marks) % len(MARKS)])
+            axes.plot(point.nodes, time, mark, color=line.get_color())
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("nodes")
@@ -182,7 +170,9 @@ def _draw(found: dict[int, list[Point]], name: str, collective: str, path: str) 
     axes.set_title(f"{collective} on {name}", loc="left")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(alpha=0.3)
-    axes.legend(title="size")
+    shapes = [Line2D([], [], color="gray", linestyle="", marker=mark, label=name) for name, mark in marks.items()]
+    figure.legend(title="size", loc="outside right upper")
+    figure.legend(handles=shapes, title="fastest", loc="outside right lower")
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

@@ -5,7 +5,6 @@ mpirun -n N python -m commbench.verify placement.json
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import NoReturn
 
 from commbench.backends.world import launch
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.recommend.plan import Plan, Seat, read
 
@@ -29,19 +29,12 @@ exit codes: 0 all ranks sit as planned; 1 some do not, and are named; 2 bad usag
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help shows the options)")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the options."""
-    it = _Parser(
+    it = Parser(
         prog="commbench verify",
         description="Say whether ranks sit where a plan has them. Any launcher may start it, as it will start the job.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     it.add_argument("plan", metavar="PLAN", help="placement.json")
     it.add_argument("--warn", action="store_true", help="only say it, and exit 0")
@@ -74,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _usage(trouble, speaks)
     device = device_of(os.environ, plan)
     try:
+        if not launched.launcher and len(plan.seats) > 1:
+            raise UsageError(
+                f"the plan has {len(plan.seats)} ranks, and nothing tells which one this is: start it as the job will "
+                "be started, by mpirun, srun or torchrun, or with RANK and WORLD_SIZE set"
+            )
         wrong = compare(plan, launched.rank, launched.size, host_of(os.environ), device)
     except UsageError as error:
         _usage(str(error), speaks)
@@ -88,8 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def compare(plan: Plan, rank: int, size: int, host: str, device: int | None) -> str:
     """Return how this rank's seat differs from the planned one, empty if it does not; `device` None: not known.
 
-    UsageError where the job has another number of ranks than the plan.
+    UsageError where the job has another number of ranks than the plan, or no such rank.
     """
+    if rank >= size:
+        raise UsageError(f"the launcher calls this rank {rank} of {size}, which are numbered from 0: correct RANK")
     if size != len(plan.seats):
         raise UsageError(f"the plan has {len(plan.seats)} ranks, and this job {size}: start as many as were planned")
     seat = plan.seats[rank]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from commbench.attribution.excess import MORE
+from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.topology.show import counted
 from commbench.units import approximate_size, format_size
@@ -19,9 +21,8 @@ if TYPE_CHECKING:
 # From which part of all ranks' time on something is worth a line.
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
 _LEVEL = 0.05  # how often chance convicts any rank, at most
-_SURELY_MORE = 1.1  # times what a collective takes alone
 _MOST = 3  # lines of one kind
-EARLIER = "earlier collective"  # a culprit's cause: it had waited itself
+_UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
     COMPUTE: ("computes longer than the others before it arrives", "python -m commbench.kernels"),
     MEMORY: (
@@ -58,41 +59,38 @@ def advise(found: Attribution) -> tuple[Advice, ...]:
 def convicted(found: Attribution) -> list[Culprit]:
     """Return the ranks that were last more often than chance gives, and that others waited for long enough to matter.
 
-    By chance each rank is last as often as any other: a binomial tail, of at most 5 % over the number of ranks, so that
-    all ranks together are wrong in at most 5 % of jobs (Bonferroni). Collectives of a step depend on one another, which
-    this leaves out.
+    By chance each rank of a meeting is last as often as any other: a binomial tail, of at most 5 % over the number of
+    ranks, so that all ranks together are wrong in at most 5 % of jobs (Bonferroni). Of meetings of unlike size the mean
+    chance counts, whose tail is the longer one (Hoeffding 1956). Of a broadcast the root alone can be late, which by
+    itself convicts nobody. Collectives of a step depend on one another, which this leaves out.
     """
-    ranks = len(found.traces)
-    return [
-        one
-        for one in found.culprits
-        if ranks > 1 and one.waited >= _WAITED * found.time and _tail(one.meetings, one.of, 1 / ranks) <= _LEVEL / ranks
-    ]
+    level = _LEVEL / max(len(found.traces), 1)
+    long = (one for one in found.culprits if one.waited >= _WAITED * found.time)
+    return [one for one in long if _tail(one.meetings, one.of, one.chance) <= level]
 
 
 def _tail(least: int, of: int, chance: float) -> float:
-    """Return the probability of at least so many of `of` where each has this chance, strictly between 0 and 1."""
+    """Return the probability of at least so many of `of` where each has this chance, above 0."""
+    if chance >= 1:
+        return 1.0
     yes, no = math.log(chance), math.log1p(-chance)
     ways = (math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(least, of + 1))
     return sum(math.exp(way + k * yes + (of - k) * no) for k, way in zip(range(least, of + 1), ways, strict=True))
 
 
 def _late(found: Attribution) -> Iterator[Advice]:
-    hosts = {trace.rank: trace.host for trace in found.traces}
+    hosts = {trace.rank: f" ({trace.host})" for trace in found.traces if trace.host}
     late = convicted(found)
     for one in late[:_MOST]:
-        where = f"on its node ({hosts[one.rank]})" if hosts.get(one.rank) else "on its node"
         if one.cause == EARLIER and one.upstream:
             first = one.upstream[-1]
-            where = f"on its node ({hosts[first]})" if hosts.get(first) else "on its node"
             text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
-            yield Advice(f"{text}: look at rank {first} first; {where}", "python -m commbench.doctor")
+            where = f"look at rank {first} first; on its node{hosts.get(first, '')}"
+            yield Advice(f"{text}: {where}", "python -m commbench.doctor")
             continue
-        why, command = _CAUSES.get(
-            one.cause, ("is late, and its trace does not show why", "python -m commbench.doctor")
-        )
-        command = command.format(ranks=len(found.traces))
-        yield Advice(f"rank {one.rank} {why}; {'on all nodes' if 'mpirun' in command else where}", command)
+        why, command = _CAUSES.get(one.cause, _UNSEEN)
+        where = "on all nodes" if "mpirun" in command else f"on its node{hosts.get(one.rank, '')}"
+        yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
     if not late and found.time and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
         yield Advice(
@@ -105,8 +103,8 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
         text = f"{_name(one)} takes longer than alone while ports are congested: find the links, and another placement"
         yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
         yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
-    slower = [one for one in found.excesses if one.alone and one.transfer > _SURELY_MORE * one.alone]
-    for one in [one for one in slower if not one.congested][:_MOST]:
+    slower = [one for one in found.excesses if one.alone and one.transfer > MORE * one.alone]
+    for one in [one for one in slower if not one.congested][:1]:
         text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
         if one.congestion:
             yield Advice(text + "counters show no congestion: look for slow links", _pairs(one))
@@ -116,9 +114,10 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
             )
     large = found.share(COMMUNICATION) >= _WAITED
     for one in [one for one in found.excesses if one.alone is None and _measurable(one) and large][:1]:
-        text = f"what {_name(one)} takes alone is not known: measure it on these nodes, and give --results"
+        text = f"what {_name(one)} takes alone is not known ({one.record}): measure it on these nodes, for --results"
         size = format_size(one.size)
-        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}")
+        gloo = " --backend gloo" if all(trace.device == "cpu" for trace in found.traces) else ""
+        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}{gloo}")
 
 
 def _pairs(one: Excess) -> str:

@@ -9,18 +9,15 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from commbench.attribution.advice import Advice, advise
 from commbench.attribution.ceilings import Ceilings, ceilings
 from commbench.attribution.classes import classify
-from commbench.attribution.clocks import ASSUMED, Alignment, Reading, align
+from commbench.attribution.clocks import Alignment, Reading, align, known
 from commbench.attribution.collectives import Split, split
 from commbench.attribution.counters import Series
 from commbench.attribution.excess import Excess, excess
 from commbench.attribution.injected import Effect, Injection, effect
-from commbench.attribution.intervals import union
-from commbench.attribution.lateness import Culprit, culprits
+from commbench.attribution.lateness import Culprit, culprits, waited
 from commbench.attribution.layers import LAYERS, Layers, Window, layers, whole, windows
 from commbench.attribution.matching import Refusal, match
 from commbench.attribution.trace import LEFT_OUT, Trace
@@ -73,7 +70,7 @@ class Attribution:
     @cached_property
     def time(self) -> int:
         """All ranks' time in all windows together (ns)."""
-        return sum(one.window.end - one.window.start for per in self.layers for one in per)
+        return sum(one.window.length for per in self.layers for one in per)
 
     @cached_property
     def parts(self) -> tuple[tuple[Mapping[str, int], ...], ...]:
@@ -88,15 +85,8 @@ class Attribution:
 
     def waited_for(self, rank: int) -> int:
         """Return how long (ns) the other ranks waited for one, each instant of each of them once."""
-        ends: dict[int, list[tuple[int, int]]] = {}
-        for one in self.splits:
-            if one.culprit is None or self.traces[one.culprit].rank != rank or one.skew_only:
-                continue
-            for place, arrival, wait in zip(one.places, one.arrival.tolist(), one.wait.tolist(), strict=True):
-                if place != one.culprit and wait:
-                    ends.setdefault(place, []).append((arrival, arrival + wait))
-        spans = (np.array(its, dtype=np.int64).T for its in ends.values())
-        return sum(int(np.diff(union(starts, stops)).sum()) for starts, stops in spans)
+        late = (one for one in self.splits if not one.skew_only)
+        return waited(one for one in late if one.culprit is not None and self.traces[one.culprit].rank == rank)
 
     def totals(self, place: int) -> Mapping[str, int]:
         """Return a trace's ns in each layer over all its windows."""
@@ -141,14 +131,15 @@ def analyse(
         raise UsageError("; ".join([str(error), *unusable])) from None
     said += _missing(ordered)
     alignments = align(ordered, readings or {}, matches.meetings)
-    unset = [one.label for one, how in zip(ordered, alignments, strict=True) if how.source == ASSUMED]
+    unset = [trace.label for trace, how in zip(ordered, alignments, strict=True) if not set_against(how)]
     if unset and len(ordered) > 1:
         said.append(f"clocks: nothing tells how those of {_several(unset)} are set against the others")
     splits = tuple(split(meeting, ordered, alignments) for meeting in matches.meetings)
     chosen, more = _windows(ordered, alignments, choice)
     said += more
     waits = _waits(ordered, splits)
-    limits = {trace.model: ceilings(trace.model, records, bandwidth, flops) for trace in ordered}
+    models = dict.fromkeys(trace.model for trace in ordered)
+    limits = {model: ceilings(model, _of_model(model, ordered, records), bandwidth, flops) for model in models}
     said += [f"ceilings of {model or 'the processor'}: {its.source}" for model, its in limits.items()]
     found = [
         layers(trace, its, waiting, classify(trace, limits[trace.model]))
@@ -166,8 +157,25 @@ def analyse(
         ceilings=limits,
         notes=tuple(dict.fromkeys(said)),
     )
-    it = replace(it, effect=effect(it.traces, it.layers, injection) if injection else None)
+    if injection:
+        by_step: dict[int | None, list[Split]] = {}
+        for one in it.splits:
+            by_step.setdefault(it.step_of(one), []).append(one)
+        it = replace(it, effect=effect(it.traces, it.layers, by_step, injection))
     return replace(it, advice=advise(it))
+
+
+def _of_model(model: str, traces: Sequence[Trace], records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records that may be of a model of device: where there are several, those of hosts with it alone."""
+    its, others = ({one.host for one in traces if (one.model == model) == same} for same in (True, False))
+    if not others:
+        return records
+    return [one for one in records if (hosts := set(one.hosts.split(","))) & its and not hosts & others]
+
+
+def set_against(how: Alignment) -> bool:
+    """Whether it is known, more or less, how a clock is set against the first one's."""
+    return known(how.error) is not None
 
 
 def _noted(traces: Sequence[Trace]) -> list[str]:

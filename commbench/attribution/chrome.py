@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commbench.attribution.clocks import known
 from commbench.attribution.layers import LAYERS
 from commbench.errors import UsageError
 
@@ -103,5 +104,7 @@ def _facts(one: Split) -> dict[str, Any]:
     meeting = one.meeting
     facts: dict[str, Any] = {"group": meeting.group_name, "number": meeting.number, "ranks": len(meeting.group)}
     facts |= {"bytes": meeting.size, "dtype": meeting.dtype}
-    facts |= {"lateness_us": one.lateness / 1e3, "error_us": one.error / 1e3, "low confidence": one.low_confidence}
+    error = known(one.error)
+    facts |= {"lateness_us": one.lateness / 1e3, "error_us": None if error is None else error / 1e3}
+    facts |= {"low confidence": one.low_confidence}
     return {name: value for name, value in facts.items() if value not in (None, "")}

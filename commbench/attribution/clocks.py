@@ -70,6 +70,11 @@ class Alignment:
         return local + self.offset + round((local - self.since) * self.drift)
 
 
+def known(error: int) -> int | None:
+    """Return what clocks may be off (ns); None where nothing tells how far that is."""
+    return error if error < UNKNOWN_ERROR else None
+
+
 def read_readings(paths: Iterable[str | Path]) -> dict[int, tuple[Reading, ...]]:
     """Return the readings of each rank from files `clock-rankN.json`; raises UsageError for what is none."""
     found: dict[int, tuple[Reading, ...]] = {}

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commbench.attribution.clocks import FROM_TRACES, UNKNOWN_ERROR, Alignment
-from commbench.attribution.matching import MESSAGE, Meeting
-from commbench.attribution.trace import SYNCHRONISING, Trace
+from commbench.attribution.matching import Meeting
+from commbench.attribution.trace import MESSAGE, SYNCHRONISING, Trace
 from commbench.units import format_ranges
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Split:
     error: int  # how far a wait by arrivals may be off, from the clocks
     culprit: int | None  # the place of who came last; None where nobody can be told to be late
     lateness: int  # ns: the last arrival less the median one (of two the first) of those who wait
+    candidates: int = 0  # ranks that could have been late: those that any other waits for
     skew_only: bool = False  # waits mean nothing here, arrivals do: coalesced, uneven, or enqueue times only
     low_confidence: str = ""  # why the number is not to be trusted much, or nothing
 
@@ -61,35 +62,28 @@ def split(meeting: Meeting, traces: Sequence[Trace], alignments: Sequence[Alignm
     """Split one meeting's time. `alignments` is as long as `traces`."""
     calls = {place: traces[place].calls[index] for place, index in sorted(meeting.calls.items())}
     calls = {place: call for place, call in calls.items() if call.arrival is not None}
-    places = tuple(calls)
-    arrival = _common(places, [call.arrival for call in calls.values()], alignments)
-    end = np.maximum(
-        arrival,
-        _common(places, [call.arrival if call.end is None else call.end for call in calls.values()], alignments),
-    )
-    error = _error([alignments[place] for place in places])
+    places, clocks = tuple(calls), [alignments[place] for place in calls]
     ranks = [traces[place].rank for place in places]
+    arrival = _common([call.arrival for call in calls.values()], clocks)
+    end = _common([call.arrival if call.end is None else call.end for call in calls.values()], clocks)
+    end = np.maximum(arrival, end)
+    error = _error(clocks)
     awaited = _awaited(meeting, ranks)
     # A small message is buffered: its sender goes on before the receiver has come.
     sends = np.array([call.operation == "send" for call in calls.values()], dtype=bool)
     awaited &= ~(sends[:, None] & (end[:, None] < arrival[None, :] - error))
-    skew = _skew_only(
-        meeting, len(places), all(call.start is not None and call.end is not None for call in calls.values())
-    )
-    wait = np.zeros(len(places), dtype=np.int64)
-    last: int | None = None
-    lateness = 0
-    if len(places) > 1:
-        until = np.where(awaited, arrival[None, :], np.iinfo(np.int64).min).max(axis=1)
-        if not skew:
-            wait = np.clip(np.maximum(until, arrival) - arrival, 0, end - arrival)
-        last, lateness = _culprit(arrival, awaited)
-    by_duration = None
-    if not skew and meeting.operation in SYNCHRONISING:
-        by_duration = (end - arrival) - (end - arrival).min()
-    doubts = [skew] if skew else []
-    doubts += _doubts(meeting, [alignments[place] for place in places])
-    if not skew and len(places) > 1:
+    timed = all(call.start is not None and call.end is not None for call in calls.values())
+    skew = _skew_only(meeting, len(places), timed)
+    last, lateness = _culprit(arrival, awaited)
+    doubts = _doubts(meeting, clocks)
+    wait, by_duration = np.zeros_like(arrival), None
+    if skew:
+        doubts.insert(0, skew)
+    else:
+        until = np.where(awaited, arrival[None, :], arrival[:, None]).max(axis=1)
+        wait = np.minimum(until, end) - arrival
+        if meeting.operation in SYNCHRONISING:
+            by_duration = (end - arrival) - (end - arrival).min()
         doubts += _differences(ranks, arrival, end, wait, by_duration, awaited, error)
     return Split(
         meeting=meeting,
@@ -102,13 +96,14 @@ def split(meeting: Meeting, traces: Sequence[Trace], alignments: Sequence[Alignm
         error=error,
         culprit=None if last is None else places[last],
         lateness=lateness,
+        candidates=int(awaited.any(axis=0).sum()),
         skew_only=bool(skew),
         low_confidence="; ".join(doubts),
     )
 
 
-def _common(places: Sequence[int], local: Sequence[int | None], alignments: Sequence[Alignment]) -> Times:
-    return np.array([alignments[place].common(time) for place, time in zip(places, local, strict=True)], dtype=np.int64)
+def _common(local: Sequence[int | None], clocks: Sequence[Alignment]) -> Times:
+    return np.array([clock.common(time) for time, clock in zip(local, clocks, strict=True)], dtype=np.int64)
 
 
 def _error(alignments: Sequence[Alignment]) -> int:

@@ -37,6 +37,9 @@ RETRANSMISSIONS = (
     *("out_of_sequence", "duplicate_request"),
 )
 CONGESTION = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "roce_slow_restart")
+TROUBLE = (*CONGESTION, *RETRANSMISSIONS, *DISCARDS)
+# Names of those that count bytes, the first one that a port has: by 64 bits where there are two.
+SENT, RECEIVED = ((f"port_{way}_data_64", f"port_{way}_data") for way in ("xmit", "rcv"))
 
 # Bits of counters of the port's own agent, which stay at their largest value; others are taken for 32 or 64.
 _BITS = {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commbench.attribution.collectives import Split
-from commbench.attribution.counters import CONGESTION, DISCARDS, RETRANSMISSIONS, WAITS, Series, increments
-from commbench.attribution.trace import Trace
+from commbench.attribution.counters import SENT, TROUBLE, WAITS, Series, increments
+from commbench.attribution.trace import MESSAGE, Trace
 from commbench.results.reading import UNKNOWN
 from commbench.results.stats import median
 from commbench.results.status import OK
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Times = NDArray[np.int64]
 
-TROUBLE = (*WAITS, *CONGESTION, *RETRANSMISSIONS, *DISCARDS)  # and all counters of pauses
+MORE = 1.1  # times what a collective takes alone, from which on it takes longer: equal launches differ by as much
 ROSE = 5.0  # times as fast as beside the windows, before a counter is said to have risen in them
-SENT = ("port_xmit_data_64", "port_xmit_data")  # bytes; the first one that a port has
 METHODS = ("clock", "barrier", "loop")  # of measuring, that with the least skew first
+_NAMED = 3  # ports in a message
+LIBRARIES = ("gloo", "mpi")  # that call their spans by their own name: gloo:all_reduce
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Excess:
     record: str  # which one, or why none
     excess: int | None  # a meeting: transfer less alone; never called congestion by itself
     congestion: str  # what counters say: "" no counters, else in words, with the figures
-    congested: bool = False  # counters rose in these windows and not beside them
+    congested: bool = False  # longer than alone for certain, while counters rose that did not rise beside
     group: str = ""  # how it is called on screen
 
 
@@ -89,7 +90,7 @@ class _Kind:
 
 def _kind(split: Split, traces: Sequence[Trace]) -> _Kind | None:
     meeting = split.meeting
-    if split.skew_only or not meeting.size or meeting.operation == "sendrecv" or len(meeting.group) < 2:
+    if split.skew_only or not meeting.size or meeting.operation == MESSAGE or len(meeting.group) < 2:
         return None
     names = [traces[place].host for place in split.places]
     complete = all(names) and not meeting.missing
@@ -104,9 +105,10 @@ def _kind(split: Split, traces: Sequence[Trace]) -> _Kind | None:
 def _backend(name: str, device: str) -> str:
     """Return by which of our backends a call was carried out, or "" where nothing tells."""
     word = name.lower()
-    library = next((library for library in ("gloo", "mpi") if word.startswith(f"{library}:")), "")
-    if library or device == "cpu":
-        return library or "gloo" * ("gloo" in word)
+    if library := next((one for one in LIBRARIES if word.startswith(f"{one}:")), ""):
+        return library
+    if device == "cpu":
+        return "gloo" if "gloo" in word else ""
     return {"hip": "rccl", "cuda": "nccl"}.get(device, "nccl" if "nccl" in word else "")
 
 
@@ -127,7 +129,7 @@ def _excess(
         record=record,
         excess=beyond,
         congestion=said,
-        congested=rose and beyond is not None and beyond > 0,
+        congested=rose and alone is not None and transfer > MORE * alone,
         group=kind.label,
     )
 
@@ -161,7 +163,9 @@ def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[int | None, str]:
     if not own:
         return None, "no record of the library's own choice (algorithm auto)"
     # Times of unlike types, libraries or methods are never mixed: those most like the job's are taken.
-    own.sort(key=lambda one: (one.dtype != kind.dtype, METHODS.index(one.method) if one.method in METHODS else 9))
+    own.sort(
+        key=lambda one: (one.dtype != kind.dtype, METHODS.index(one.method) if one.method in METHODS else len(METHODS))
+    )
     first = own[0]
     curve: dict[int, list[float]] = defaultdict(list)
     for one in own:
@@ -195,18 +199,16 @@ def _ports(
     ports = [series for series in counters if series.kind == "rdma" and series.host in windows and len(series.time) > 1]
     if not ports:
         return "", False
-    rose: dict[str, tuple[float, float, float, list[str]]] = {}  # in, their rates in and beside, where
+    rose: dict[str, _Rise] = {}
     inside, beside = 0, 0
     for series in ports:
         within = _holding(series.time, windows[series.host])
         inside, beside = inside + int(within.sum()), beside + int((~within).sum())
         for name in series.values:
-            if name in TROUBLE or "pause" in name:
-                total, here, there = _rise(series, name, within)
-                if total > 0 and here > ROSE * there:
-                    before = rose.get(name, (0.0, 0.0, 0.0, []))
-                    where = [*before[3], f"{series.host} {series.source}"]
-                    rose[name] = (before[0] + total, before[1] + here, before[2] + there, where)
+            if name in (*WAITS, *TROUBLE) or "pause" in name:
+                one = _rise(series, name, within)
+                if one.total > 0 and one.inside > ROSE * one.beside:
+                    rose[name] = rose.get(name, _Rise()) + one
     said = []
     if not inside:
         return "no sample of the ports holds one of these transfers", False
@@ -217,11 +219,25 @@ def _ports(
     elif not rose:
         said.append("no counter of waits, pauses or retransmissions rose in these transfers more than beside them")
     else:
-        for name, (total, here, there, where) in sorted(rose.items(), key=lambda one: -one[1][0]):
-            rates = f"{here:.3g}/s in them, {there:.3g}/s beside"
-            said.append(f"{name} rose by {total:.0f} ({rates}; {', '.join(where[:3])})")
+        for name, rise in sorted(rose.items(), key=lambda one: -one[1].total):
+            rates = f"{rise.inside:.3g}/s in them, {rise.beside:.3g}/s beside"
+            said.append(f"{name} rose by {rise.total:.0f} ({rates}; {', '.join(rise.where[:_NAMED])})")
     said += _bytes(kind, len(splits), ports, windows)
     return "; ".join(said), bool(rose) and beside > 0
+
+
+@dataclass(frozen=True)
+class _Rise:
+    """By how much a counter rose in transfers, its rates (1/s) in them and beside them, and at which ports."""
+
+    total: float = 0.0
+    inside: float = 0.0
+    beside: float = 0.0
+    where: tuple[str, ...] = ()
+
+    def __add__(self, other: _Rise) -> _Rise:
+        total, inside, beside = self.total + other.total, self.inside + other.inside, self.beside + other.beside
+        return _Rise(total, inside, beside, self.where + other.where)
 
 
 def _windows(splits: Sequence[Split], traces: Sequence[Trace]) -> dict[str, Times]:
@@ -243,14 +259,14 @@ def _holding(time: Times, windows: Times) -> Flags:
     return (begun > 0) & (latest[np.maximum(begun - 1, 0)] > time[:-1])
 
 
-def _rise(series: Series, name: str, within: Flags) -> tuple[float, float, float]:
-    """Return by how much a counter rose in the intervals `within`, and its rates (1/s) in them and in the others."""
+def _rise(series: Series, name: str, within: Flags) -> _Rise:
+    """Return by how much a port's counter rose in the intervals `within`, and its rates in them and in the others."""
     steps: Floats = increments(series, name, series.time[:-1], series.time[1:])
     seconds = np.diff(series.time) / 1e9
     known = ~np.isnan(steps)
     sums = [(float(steps[these & known].sum()), float(seconds[these & known].sum())) for these in (within, ~within)]
     here, there = (total / lasted if lasted else 0.0 for total, lasted in sums)
-    return sums[0][0], here, there
+    return _Rise(sums[0][0], here, there, (f"{series.host} {series.source}",))
 
 
 def _bytes(kind: _Kind, meetings: int, ports: Sequence[Series], windows: Mapping[str, Times]) -> list[str]:
@@ -262,13 +278,13 @@ def _bytes(kind: _Kind, meetings: int, ports: Sequence[Series], windows: Mapping
     for series in ports:
         name = next((name for name in SENT if name in series.values), None)
         if name is not None:
-            by_host[series.host] += _rise(series, name, _holding(series.time, windows[series.host]))[0]
+            by_host[series.host] += _rise(series, name, _holding(series.time, windows[series.host])).total
     if not by_host:
         return []
     host = min(by_host, key=lambda name: by_host[name])
     return [
         f"adapters of {host} sent {by_host[host] / 1e9:.3g} GB in these samples, where {meetings * least / 1e9:.3g} GB "
-        "had to leave the node"
+        "had to leave the node, unless switches take part"
     ]
 
 
@@ -277,7 +293,8 @@ def _least(kind: _Kind) -> float | None:
 
     With m nodes of alike numbers of ranks: a bandwidth-optimal all-reduce sends 2 (m - 1) / m of the size from each
     (Patarasuk and Yuan 2009, with nodes for processes), its halves one of them; of an all-to-all each rank keeps what
-    is for its node. Rooted operations differ from node to node, and are left out.
+    is for its node. Rooted operations differ from node to node, and are left out. Switches that reduce and multiply
+    (SHARP) leave a node with less: of an all-reduce with the size, once.
     """
     m = kind.nodes
     if m is None or m < 2:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from commbench.attribution.collectives import Split
 from commbench.attribution.layers import LAYERS, WAITING, Layers
 from commbench.attribution.trace import Trace
 from commbench.errors import UsageError
@@ -25,21 +26,33 @@ class Injection:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What an injection added to a step, in ns: medians over pairs of a step with it and the one beside it without."""
+class Measured:
+    """A median over pairs of steps, in ns, and its interval, of at least 93 %; None below five pairs."""
 
-    injection: Injection
-    pairs: int
-    step: float  # to the longest rank's step
-    waiting: float  # to the mean waiting of the ranks that were not held up, of all where all were
-    low: float | None  # interval of `waiting` over pairs, at least 93 %; None below five
+    value: float
+    low: float | None
     high: float | None
-    layers: dict[str, float]  # to the mean of each layer on the ranks that were held up
 
     @property
     def half_width(self) -> float | None:
         """Half of the interval's width."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an injection added to a step, in ns: medians over pairs of a step with it and the one beside it without.
+
+    The others are the ranks that were not held up, all where all were. They wait for the delay itself at the first
+    collective of a step. At later ones part of it has passed already, and under work it does not hold up the step.
+    """
+
+    injection: Injection
+    pairs: int
+    step: float  # to the longest rank's step
+    first: Measured | None  # to the waiting of the others at a step's first collective; None without collectives
+    exposed: Measured  # to that of the others that nothing hides, at all collectives of a step
+    layers: dict[str, float]  # to the mean of each layer on the ranks that were held up
 
 
 def read_injection(paths: Iterable[str | Path]) -> Injection | None:
@@ -66,8 +79,16 @@ def read_injection(paths: Iterable[str | Path]) -> Injection | None:
     return None
 
 
-def effect(traces: Sequence[Trace], layers: Sequence[Sequence[Layers]], injection: Injection) -> Effect | None:
-    """Return what an injection added; None where there are no steps without it, or no rank beside those held up."""
+def effect(
+    traces: Sequence[Trace],
+    layers: Sequence[Sequence[Layers]],
+    splits: Mapping[int | None, Sequence[Split]],
+    injection: Injection,
+) -> Effect | None:
+    """Return what an injection added; None where there are no steps without it, or no rank beside those held up.
+
+    `splits`: of each step, in order of time.
+    """
     every = range(len(traces))
     held = [place for place in every if not injection.ranks or traces[place].rank in injection.ranks]
     others = [place for place in every if not injection.ranks or place not in held]
@@ -77,26 +98,39 @@ def effect(traces: Sequence[Trace], layers: Sequence[Sequence[Layers]], injectio
     if not pairs or not others or not held:
         return None
 
-    def added(places: Sequence[int], layer: str) -> list[float]:
-        return [
-            sum(by_step[place][one].total(layer) - by_step[place][other].total(layer) for place in places) / len(places)
-            for one, other in pairs
-        ]
+    def mean(places: Sequence[int], layer: str, step: int) -> float:
+        return sum(by_step[place][step].total(layer) for place in places) / len(places)
 
     def length(step: int) -> int:
         return max(its[step].window.end - its[step].window.start for its in by_step)
 
-    waits = added(others, WAITING)
-    low, high = median_interval(waits) or (None, None)
+    def added(places: Sequence[int], layer: str) -> list[float]:
+        return [mean(places, layer, one) - mean(places, layer, other) for one, other in pairs]
+
+    waits = {step: _first_wait(splits.get(step, ()), held, others) for pair in pairs for step in pair}
+    first = [a - b for one, other in pairs if (a := waits[one]) is not None and (b := waits[other]) is not None]
     return Effect(
         injection,
         len(pairs),
         median([length(one) - length(other) for one, other in pairs]),
-        median(waits),
-        low,
-        high,
+        _measured(first) if first else None,
+        _measured(added(others, WAITING)),
         {layer: median(added(held, layer)) for layer in LAYERS},
     )
+
+
+def _first_wait(splits: Sequence[Split], held: Sequence[int], others: Sequence[int]) -> float | None:
+    """Return the mean wait (ns) of the others at the first collective at which they meet those held up."""
+    for one in splits:
+        waits = [wait for place, wait in zip(one.places, one.wait.tolist(), strict=True) if place in others]
+        if waits and not one.skew_only and any(place in held for place in one.places):
+            return float(sum(waits)) / len(waits)
+    return None
+
+
+def _measured(differences: Sequence[float]) -> Measured:
+    low, high = median_interval(differences) or (None, None)
+    return Measured(median(differences), low, high)
 
 
 def _pairs(steps: Sequence[int], injected: frozenset[int]) -> list[tuple[int, int]]:

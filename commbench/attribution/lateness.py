@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commbench.attribution.collectives import Split
+from commbench.attribution.intervals import total, union
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING, Layers, Window
 from commbench.attribution.trace import Trace
 
@@ -41,9 +43,10 @@ class Culprit:
     steps: int  # in which it was the one most waited for
     of_steps: int
     lateness: int  # the median one of its late arrivals
-    waited: int  # by all other ranks together, for it
+    waited: int  # by all other ranks together, for it, each instant of each of them once
     cause: str  # a layer of LAYERS, "earlier collective", or "" where nothing stands out
     before: Mapping[str, int]  # by layer: its time before it arrived, less that of the others, where that is the cause
+    chance: float = 1.0  # of coming last at one of these meetings, were all alike: the mean of 1 / candidates
     upstream: tuple[int, ...] = ()  # whom it had waited for itself, followed to the first
     through: str = ""  # the group in which that was
 
@@ -56,14 +59,17 @@ def culprits(
     history = _History(traces, splits, lines)
     certain = [split for split in splits if split.culprit is not None and split.distinguishable]
     late: dict[int, list[Split]] = defaultdict(list)  # by place of the trace
-    by_step: dict[int | None, Counter[int]] = defaultdict(Counter)  # what was waited for whom
+    by_step: dict[int | None, dict[int, list[Split]]] = defaultdict(lambda: defaultdict(list))
     for split in certain:
         late[place := _culprit(split)].append(split)
         window = lines[place].window(_arrival(traces, split, place))
         if window is not None:
-            by_step[window.step][place] += _waited(split)
-    took_part = Counter(place for split in certain for place in split.places)
-    worst = Counter(waited.most_common(1)[0][0] for waited in by_step.values())
+            by_step[window.step][place].append(split)
+    took_part: dict[int, list[Split]] = defaultdict(list)
+    for split in certain:
+        for place in split.places:
+            took_part[place].append(split)
+    worst = Counter(max(its, key=lambda place: waited(its[place])) for its in by_step.values())
     steps = {one.window.step for of_trace in layers for one in of_trace}
     found = []
     for place, those in late.items():
@@ -75,13 +81,14 @@ def culprits(
             Culprit(
                 rank=_rank(traces, place),
                 meetings=len(those),
-                of=took_part[place],
+                of=len(took_part[place]),
                 steps=worst[place],
                 of_steps=len(steps),
                 lateness=round(float(np.median([split.lateness for split in those]))),
-                waited=sum(map(_waited, those)),
+                waited=waited(those),
                 cause=main.cause,
                 before={} if before is None else dict(zip(LAYERS, before, strict=True)),
+                chance=fmean(1 / split.candidates for split in took_part[place]),
                 upstream=main.upstream,
                 through=main.through,
             )
@@ -112,11 +119,19 @@ def _main(latenesses: Sequence[int], reasons: Sequence[_Reason]) -> _Reason:
     return _Reason(cause, None, upstream, through)
 
 
-def _waited(split: Split) -> int:
-    """Return what others waited for the culprit in all; where only arrivals are known, from theirs to its own."""
-    if not split.skew_only:
-        return int(split.wait.sum())  # its own is 0
-    return int(np.maximum(split.arrival[split.places.index(_culprit(split))] - split.arrival, 0).sum())
+def waited(splits: Iterable[Split]) -> int:
+    """Return how long (ns) ranks waited for who was late, in all: each instant of each of them once.
+
+    Collectives that are under way at once would count one wait twice. Where only arrivals are known, a wait is from a
+    rank's own arrival to that of who was late.
+    """
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by place of the trace
+    for split in splits:
+        last = split.arrival[split.places.index(_culprit(split))]
+        waits = np.maximum(last - split.arrival, 0) if split.skew_only else split.wait
+        for place, arrival, wait in zip(split.places, split.arrival.tolist(), waits.tolist(), strict=True):
+            spans[place].append((arrival, arrival + wait))
+    return sum(total(union(*np.array(its, dtype=np.int64).T)) for its in spans.values())
 
 
 def _arrival(traces: Sequence[Trace], split: Split, place: int) -> int:

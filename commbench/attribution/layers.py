@@ -46,6 +46,11 @@ class Window:
     start: int
     end: int
 
+    @property
+    def length(self) -> int:
+        """How long it is (ns)."""
+        return self.end - self.start
+
 
 @dataclass(frozen=True)
 class Layers:

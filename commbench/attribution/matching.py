@@ -5,9 +5,8 @@ of themselves (operation, elements, type, root) has to be the same on all ranks.
 calls belong together they are refused, with the reason: a wrong pair makes waits out of nothing.
 
 Recordings may begin and end at different calls: rings drop the oldest ones, and profilers are not started at one
-instant. By numbers they are aligned; without, only where exactly one shift of the lists makes all calls agree, and the
-steps in which they were asked for where all ranks mark those. On one host time has a say too: nobody ends an all-reduce
-before all others began it.
+instant. By numbers they are aligned; without, in order (`queues.py`), and by the steps in which they were asked for
+where all ranks mark those.
 """
 
 from __future__ import annotations
@@ -16,22 +15,13 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from commbench.attribution.trace import POINT_TO_POINT, ROOTED, SYNCHRONISING, UNKNOWN, Call, Trace
+from commbench.attribution.queues import Queues, elements
+from commbench.attribution.trace import BYTES, MESSAGE, POINT_TO_POINT, SYNCHRONISING, UNKNOWN, Call, Trace
 from commbench.errors import UsageError
 from commbench.results.reading import ITEMSIZES
 from commbench.units import format_ranges
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-MESSAGE = "sendrecv"  # the operation of a meeting of two
-_CLOCK = 1_000_000  # ns that the times of two processes of one host may be off: devices' clocks are converted
-_IMPOSSIBLE = 0.1  # of pairs of calls, from which on they cannot be the same ones
-_MOST_SHIFT = 1000  # calls by which recordings without numbers may begin apart
 
 
 @dataclass(frozen=True)
@@ -315,10 +305,11 @@ class _Matcher:
 
     def ordered(self, pool: _Pool, lists: dict[int, list[int]]) -> list[tuple[int, dict[int, int]]]:
         """Match in order, or refuse."""
-        queue = _Queues(self.traces, pool, lists, self.steps(lists))
+        sender = pool.group[0] if pool.message and pool.group else None
+        queue = Queues(self.traces, sender, lists, self.steps(lists))
         rows, why = queue.rows()
         if rows is None and self.one_clock(lists):  # time tells more than how each rank counts its steps
-            queue = _Queues(self.traces, pool, lists, {})
+            queue = Queues(self.traces, sender, lists, {})
             rows, why = queue.rows()
         if rows is None:
             self.refuse(pool, lists, why)
@@ -361,171 +352,13 @@ class _Matcher:
         )
 
 
-class _Queues:
-    """The calls of one group on each rank, in the order in which the program asked for them; rows are (n, ranks)."""
-
-    def __init__(
-        self,
-        traces: Sequence[Trace],
-        pool: _Pool,
-        lists: Mapping[int, list[int]],
-        steps: Mapping[tuple[int, int], int | None],
-    ) -> None:
-        self.traces = traces
-        self.lists = {place: _by_time(traces[place].calls, indices) for place, indices in lists.items()}
-        calls = [[traces[place].calls[index] for index in indices] for place, indices in self.lists.items()]
-        kinds: dict[Any, int] = {}
-        self.marks = [
-            np.array([kinds.setdefault((steps.get((place, i)), _mark(traces[place].calls[i])), len(kinds)) for i in of])
-            for place, of in self.lists.items()
-        ]
-        self.starts = [np.array([np.nan if one.start is None else one.start for one in of]) for of in calls]
-        self.ends = [np.array([np.nan if one.end is None else one.end for one in of]) for of in calls]
-        # Who cannot end before whom began: of a message the receiver, of what synchronises everybody.
-        self.sender = next(
-            (k for k, p in enumerate(self.lists) if pool.group and traces[p].rank == pool.group[0]), None
-        )
-        self.message = pool.message
-        self.checked = [np.array([pool.message or one.operation in SYNCHRONISING for one in of]) for of in calls]
-
-    def row(self, row: Sequence[int]) -> dict[int, int]:
-        """Return a row as the place of the call of each trace."""
-        return {place: indices[k] for (place, indices), k in zip(self.lists.items(), row, strict=True)}
-
-    def rows(self) -> tuple[NDArray[np.int64] | None, str]:
-        """Return which calls are the same ones, or None and why that is not certain."""
-        rows = self.straight()
-        if rows is not None and not self.impossible(rows):
-            return rows, ""
-        shifted = self.shifted()
-        return shifted, "" if shifted is not None else self.why_not(rows)
-
-    def straight(self) -> NDArray[np.int64] | None:
-        """Return the k-th call of each kind with the k-th of the others, if all have the same ones.
-
-        Calls of unlike kinds may have begun in unlike order on two ranks if both were under way at once.
-        """
-        if any(not np.array_equal(np.sort(marks), np.sort(self.marks[0])) for marks in self.marks):
-            return None
-        rows = np.stack([np.argsort(marks, kind="stable") for marks in self.marks], axis=1)
-        rows = rows[np.argsort(rows[:, 0])]
-        for column in range(1, rows.shape[1]):
-            turned = np.nonzero(np.diff(rows[:, column]) < 0)[0]
-            at_once = self.overlap(column, rows[turned, column], rows[turned + 1, column])
-            at_once |= self.overlap(0, rows[turned, 0], rows[turned + 1, 0])
-            if not at_once.all():
-                return None
-        return rows
-
-    def overlap(self, column: int, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether calls of a rank were under way at once; not if nobody tells."""
-        start, end = self.starts[column], self.ends[column]
-        return (start[one] < end[other]) & (start[other] < end[one])
-
-    def shifted(self) -> NDArray[np.int64] | None:
-        """Return the calls that all recordings hold, where just one shift of each against the longest one agrees."""
-        longest = max(range(len(self.marks)), key=lambda column: len(self.marks[column]))
-        begins = [self.shift(longest, column) for column in range(len(self.marks))]
-        known = [begin for begin in begins if begin is not None]
-        if len(known) < len(begins):
-            return None
-        low = max(known)
-        high = min(begin + len(marks) for begin, marks in zip(known, self.marks, strict=True))
-        return np.arange(low, high)[:, None] - np.array(known)[None, :] if low < high else None
-
-    def shift(self, longest: int, column: int) -> int | None:
-        """Return at which call of the longest recording another one begins, None where that is uncertain."""
-        if column == longest:
-            return 0
-        mine, theirs, found = self.marks[column], self.marks[longest], None
-        least = (len(mine) + 1) // 2  # calls that must agree
-        for shift in range(max(least - len(mine), -_MOST_SHIFT), min(len(theirs) - least, _MOST_SHIFT) + 1):
-            at = np.arange(max(0, shift), min(len(theirs), shift + len(mine)))
-            if np.array_equal(theirs[at], mine[at - shift]):
-                if self.impossible(np.stack([at, at - shift], axis=1), (longest, column)):
-                    continue
-                if found is not None:
-                    return None
-                found = shift
-        return found
-
-    def impossible(self, rows: NDArray[np.int64], columns: Sequence[int] | None = None) -> bool:
-        """Whether on one host, so by one clock, ranks end before others began that they need something from."""
-        columns = range(len(self.marks)) if columns is None else columns
-        places, hosts = list(self.lists), defaultdict(list)
-        for at, column in enumerate(columns):
-            if (trace := self.traces[places[column]]).host and trace.unix:
-                hosts[trace.host].append((at, column))
-        for together in hosts.values():
-            starts = np.stack([self.starts[column][rows[:, at]] for at, column in together])
-            ends = np.stack([self.ends[column][rows[:, at]] for at, column in together])
-            if self.message:
-                sends = np.array([column == self.sender for _, column in together])
-                starts, ends = starts[sends], ends[~sends]
-            if not len(starts) or not len(ends):
-                continue
-            gap = starts.max(axis=0) - ends.min(axis=0)  # NaN: not known
-            known = self.checked[columns[0]][rows[:, 0]] & ~np.isnan(gap)
-            if (gap[known] > _CLOCK).sum() > _IMPOSSIBLE * known.sum():
-                return True
-        return False
-
-    def why_not(self, rows: NDArray[np.int64] | None) -> str:
-        """Return the reason for which calls in order are not the same ones."""
-        if rows is not None:
-            return "in order, ranks of one host would have ended calls that others had not begun"
-        (first, mine), *others = self.lists.items()
-        for place, theirs in others:
-            if len(theirs) != len(mine):
-                labels = self.traces[first].label, self.traces[place].label
-                return f"{labels[0]} recorded {len(mine)} calls and {labels[1]} {len(theirs)}, without numbers"
-        for column, (place, theirs) in enumerate(self.lists.items()):
-            for k in np.nonzero(self.marks[column] != self.marks[0])[0][:1].tolist():
-                one, two = self.traces[first].calls[mine[k]], self.traces[place].calls[theirs[k]]
-                labels = self.traces[first].label, self.traces[place].label
-                if (words := (_words(one), _words(two)))[0] == words[1]:
-                    return f"call {k} ({words[0]}) is in unlike steps on {labels[0]} and {labels[1]}"
-                return f"call {k} is {words[0]} on {labels[0]}, {words[1]} on {labels[1]}"
-        raise AssertionError("lists that are alike are matched")
-
-
-def _by_time(calls: Sequence[Call], indices: list[int]) -> list[int]:
-    """Return calls in the order in which the program asked for them, as far as the trace tells."""
-    if all(calls[index].enqueued is not None for index in indices):
-        return sorted(indices, key=lambda index: calls[index].enqueued or 0)
-    return sorted(indices, key=lambda index: calls[index].arrival or 0)
-
-
-def _elements(call: Call) -> int | None:
-    """Return the elements that all ranks of a collective have alike, None where it has none such."""
-    if call.operation in ("alltoall", "barrier", UNKNOWN) or call.coalesced:
-        return None
-    if call.operation in ("reducescatter", "gather"):
-        return call.elements_in
-    if call.operation == "scatter" or (call.operation == "allgather" and call.elements_out is not None):
-        return call.elements_out
-    return max((n for n in (call.elements_in, call.elements_out) if n is not None), default=None)
-
-
 # What is the same on all ranks of one call, by what it is called: None where it is not told.
 _ALIKE = (
     ("operation", lambda call: MESSAGE if call.operation in POINT_TO_POINT else call.operation),
-    ("elements", _elements),
+    ("elements", elements),
     ("type", lambda call: call.dtype or None),
     ("root", lambda call: call.root),
 )
-
-
-def _mark(call: Call) -> tuple[Any, ...]:
-    """Return what tells kinds of calls apart; of rooted ones not all ranks may be told root and elements."""
-    operation = MESSAGE if call.operation in POINT_TO_POINT else call.operation
-    return operation, None if call.operation in ROOTED else _elements(call), call.dtype
-
-
-def _words(call: Call) -> str:
-    """Return a call as a reason has it."""
-    operation, elements, dtype = _mark(call)
-    return " ".join(str(word) for word in (operation, "of", elements, dtype) if word) if elements else operation
 
 
 def _unbalanced(calls: Sequence[Call]) -> str:
@@ -548,16 +381,19 @@ def _uneven(calls: Iterable[Call]) -> bool:
     )
 
 
+_ITEMSIZES = {**ITEMSIZES, BYTES: 1, "bool": 1, "int16": 2}  # beside those of results, what only traces have
+
+
 def _size(operation: str, calls: Sequence[Call], n: int, dtype: str) -> int | None:
     """Return the bytes of a call by nccl-tests' rule, from what any of the ranks says."""
     blocks_in = n if operation in ("allgather", "gather") else 1
     blocks_out = n if operation in ("reducescatter", "scatter") else 1
-    elements = [
+    counts = [
         count * blocks
         for call in calls
         for count, blocks in ((call.elements_in, blocks_in), (call.elements_out, blocks_out))
         if count is not None
     ]
-    if not elements or dtype not in ITEMSIZES:
+    if not counts or dtype not in _ITEMSIZES:
         return None
-    return max(elements) * ITEMSIZES[dtype]
+    return max(counts) * _ITEMSIZES[dtype]

@@ -76,7 +76,9 @@ def read_series(files: Sequence[str | Path]) -> tuple[tuple[Series, ...], tuple[
             raise ResultsError(f"cannot read {file}: {error.strerror}") from None
         ports = read_perfquery(text)
         if not ports:
-            raise ResultsError(f"{file} has no port of perfquery (a line '# Port counters: Lid 1 port 1')")
+            raise ResultsError(
+                f"{file} has no port of perfquery (a line '# Port counters: Lid 1 port 1'): name what it printed"
+            )
         for port in ports:
             samples.setdefault(f"lid {port.lid}/{port.port}", []).append((time, port.counters))
             notes += [f"{file}: left out, as it is no whole number: {line}" for line in port.skipped]

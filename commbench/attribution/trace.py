@@ -22,7 +22,8 @@ DEVICE_KINDS = (KERNEL, MEMCPY, MEMSET)
 # What a call does (`Call.operation`): commbench's names of collectives, and what has none among them.
 SYNCHRONISING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")  # no rank ends before all began
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-POINT_TO_POINT = ("send", "recv", "sendrecv")
+MESSAGE = "sendrecv"  # both at once; and of what two ranks did together, one sending and the other receiving
+POINT_TO_POINT = ("send", "recv", MESSAGE)
 UNKNOWN = "unknown"  # communication for certain, but nothing tells which
 
 # By what a call was recognised (`Call.evidence`), the best first.

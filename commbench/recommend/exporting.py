@@ -28,7 +28,7 @@ from commbench.errors import UsageError
 from commbench.recommend.export._settings import NotExported, Settings, checked
 from commbench.recommend.plan import NAME, Plan
 
-LEDGER = "export.json"  # the SHA-256 of each file that was written, by its name
+LEDGER = "export.json"  # the SHA-256 of each file that was written, by its name; while it is replaced, the old one too
 LIVE = ("slurm.conf", "slurmdbd.conf", "cgroup.conf", "gres.conf")  # what says that a folder configures Slurm
 
 
@@ -101,30 +101,34 @@ def write(made: Mapping[str, str], folder: str | Path) -> None:
         if not name or name != os.path.basename(name) or name.startswith("."):
             raise UsageError(f"a file of an export has a plain name, not {name[:80]!r}")
         path = place / name
-        if os.path.lexists(path) and (path.is_symlink() or _digest(path.read_bytes()) != ledger.get(name)):
+        if os.path.lexists(path) and not _is_as_left(path, ledger.get(name, "")):
             raise UsageError(
                 f"{path} is there already and not as an export left it: name another folder, or move the file away"
             )
-    stale = [name for name in ledger.keys() - made.keys() if _is_as_left(place / name, ledger[name])]
-    contents = {name: text.encode() for name, text in made.items()}
-    entries = {name: _digest(content) for name, content in sorted(contents.items())}
-    contents[LEDGER] = (json.dumps(entries, indent=1) + "\n").encode()
-    staged: dict[Path, Path] = {}
+    stale = [place / name for name in ledger.keys() - made.keys() if _is_as_left(place / name, ledger[name])]
+    entries = {name: _digest(text.encode()) for name, text in sorted(made.items())}
+    # Until all is in place a file may be the old or the new one: who is killed in between can export again.
+    meanwhile = {name: f"{ledger.get(name, '')} {entries.get(name, '')}".strip() for name in {**ledger, **entries}}
+    files = [(LEDGER, _json(meanwhile)), *made.items(), (LEDGER, _json(entries))]
+    staged: list[tuple[Path, Path]] = []
     try:
         place.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():  # a disk that is full leaves the old files as they are
-            staged[place / name] = beside = place / f".{name}.{os.getpid()}"
-            beside.write_bytes(content)
-            beside.chmod(0o755 if content.startswith(b"#!") else 0o644)
-        for path, beside in staged.items():
+        for number, (name, text) in enumerate(files):  # a disk that is full leaves the old files as they are
+            beside = place / f".{name}.{os.getpid()}.{number}"
+            staged.append((beside, place / name))
+            beside.write_bytes(text.encode())
+            beside.chmod(0o755 if text.startswith("#!") else 0o644)
+        for beside, path in staged[:-1]:
             os.replace(beside, path)
-        for name in stale:  # of a plan that is no more, and would mislead beside the new one
-            (place / name).unlink()
+        for path in stale:  # of a plan that is no more, and would mislead beside the new one
+            path.unlink()
+        os.replace(*staged[-1])
     except OSError as error:
-        for beside in staged.values():
+        raise UsageError(f"{place} cannot be written ({error}): name a folder that can") from None
+    finally:
+        for beside, _ in staged:
             with suppress(OSError):
                 beside.unlink()
-        raise UsageError(f"{place} cannot be written ({error}): name a folder that can") from None
 
 
 def difference(text: str, path: str | Path, name: str) -> str:
@@ -153,10 +157,14 @@ def _ledger(folder: Path) -> dict[str, str]:
     return {}
 
 
-def _is_as_left(path: Path, digest: str) -> bool:
+def _is_as_left(path: Path, digests: str) -> bool:
     with suppress(OSError):
-        return not path.is_symlink() and _digest(path.read_bytes()) == digest
+        return not path.is_symlink() and _digest(path.read_bytes()) in digests.split()
     return False
+
+
+def _json(entries: Mapping[str, str]) -> str:
+    return json.dumps(entries, indent=1) + "\n"
 
 
 def _digest(content: bytes) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from commbench.errors import UsageError
-from commbench.recommend.plan import Seat, from_json
+from commbench.recommend.plan import Seat, from_json, text_of
 from commbench.topology.cluster import Cluster
 
 _SLOTS = re.compile(r"(?P<host>[^\s:=]+)(?::(?P<colon>\d{1,6})|\s+(?:max[-_])?slots\s*=\s*(?P<slots>\d{1,6}).*)?")
@@ -19,10 +19,7 @@ def read(path: str | Path, cluster: Cluster, ranks: int) -> tuple[Seat, ...]:
     A line is a host, of one rank, or with `slots=N` or `:N` of so many; one line for each host of as many as there are
     devices is understood too. Ranks of a host have its devices in their order.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error})") from None
+    text = text_of(path)
     seats = from_json(text, str(path)).seats if text.lstrip().startswith("{") else _hosts(text, path, cluster, ranks)
     places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     if unknown := sorted({seat.host for seat in seats} - places.keys()):

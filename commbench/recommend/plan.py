@@ -6,6 +6,7 @@ It is written as `placement.json`, exported to launchers, and held against where
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from commbench.errors import UsageError
 
 FORMAT = 1
 NAME = "placement.json"
+LARGEST_FILE = 1 << 28  # bytes: a million ranks have an eighth of that
+_HOST = re.compile(r"[!-~]{1,253}")  # as long as a name in the DNS; what exporters take is less (checked())
 
 
 @dataclass(frozen=True)
@@ -107,14 +110,31 @@ def from_json(text: str, source: str) -> Plan:
 
 def read(path: str | Path) -> Plan:
     """Return the plan in a file."""
+    return from_json(text_of(path), str(path))
+
+
+def text_of(path: str | Path) -> str:
+    """Return the text of a file; UsageError where it cannot be read, or is too large for any placement."""
     try:
-        return from_json(Path(path).read_text(encoding="utf-8"), str(path))
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_FILE + 1)  # no more: a device may have no end
+        if len(content) > LARGEST_FILE:
+            raise UsageError(f"{path}: a placement has at most {LARGEST_FILE >> 20} MiB")
+        return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
 
 
+_TYPES = {"host": str, "device": int, "nic": str, "cpus": str}
+
+
 def _seat(data: Any) -> Seat:
-    seat = Seat(**data)
-    if not isinstance(seat.host, str) or type(seat.device) is not int or seat.device < 0 or not seat.host:
-        raise ValueError(f"a seat has a host's name and a device's number, not {data!r}")
-    return seat
+    if (
+        not isinstance(data, dict)
+        or not {"host", "device"} <= data.keys() <= _TYPES.keys()
+        or any(type(value) is not _TYPES[name] for name, value in data.items())
+        or not _HOST.fullmatch(data["host"])
+        or data["device"] < 0
+    ):
+        raise ValueError(f"a seat has a host's name and a device's number, not {data!r:.80}")
+    return Seat(**data)

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import known
 from commbench.attribution.layers import LAYERS
 from commbench.report import attribution_compare as compare
 from commbench.report.attribution_tables import tables
@@ -25,7 +26,7 @@ ABOUT = {
     "steps": "parts over all ranks in %, and the rank that the others waited for longest",
     "layers": "over all ranks and steps; a step: the median",
     "collectives": "times in ms, wait the mean over ranks; busbw in GB/s, of the transfer alone",
-    "late": "who came last for certain; more: beyond what the others spent in that layer before they came",
+    "late": "last for certain, waits under work too; more: than others spent in that layer before it",
     "unmatched": "calls without a counterpart on other ranks, by group",
     "notes": "what was left out, clipped or assumed",
 }
@@ -119,7 +120,7 @@ def as_json(found: Attribution) -> dict[str, Any]:
             }
             for one in found.layers[place]
         ]
-        ranks.append({**about, "clock": asdict(how), "windows": windows})
+        ranks.append({**about, "clock": {**asdict(how), "error": known(how.error)}, "windows": windows})
     return {
         "format": "commbench attribution 1",
         "words": [{"kind": one.kind, "text": one.text} for one in words(found)],
@@ -144,7 +145,7 @@ def _collectives(found: Attribution) -> Iterator[dict[str, Any]]:
             **{name: getattr(one, name).tolist() for name in ("arrival", "end", "wait", "transfer")},
             "wait_by_duration": None if one.wait_by_duration is None else one.wait_by_duration.tolist(),
             "late_rank": None if one.culprit is None else found.traces[one.culprit].rank,
-            **{"lateness": one.lateness, "error": one.error, "distinguishable": one.distinguishable},
+            **{"lateness": one.lateness, "error": known(one.error), "distinguishable": one.distinguishable},
             **{"skew_only": one.skew_only, "low_confidence": one.low_confidence},
         }
 
@@ -153,4 +154,4 @@ def _effect(found: Attribution) -> dict[str, Any]:
     assert found.effect is not None
     it = asdict(found.effect)
     it["injection"]["steps"] = sorted(it["injection"]["steps"])
-    return {**it, "half_width": found.effect.half_width}
+    return it

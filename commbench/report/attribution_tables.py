@@ -7,6 +7,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import known
+from commbench.attribution.lateness import waited
 from commbench.attribution.layers import LAYERS, WAITING, Layers
 from commbench.report.tables import Cell, Table
 from commbench.results.reading import factor
@@ -33,14 +35,14 @@ def rank_table(found: Attribution) -> Table:
     for place, (trace, per) in enumerate(zip(found.traces, found.layers, strict=True)):
         if not per:
             continue  # no times of work: there are no parts
-        time = sum(map(_length, per))
+        time = sum(one.window.length for one in per)
         parts = (sum(getattr(one, name) for one in per) for name in _PARTS)
         lines.append(
             [
-                *(_rank(trace.rank), _ms(median(list(map(_length, per))))),
+                *(_rank(trace.rank), _ms(median([one.window.length for one in per]))),
                 *_shares(per, found.totals(place), time),
                 *(_percent(part, time) for part in parts),
-                *(Cell(_most(per)), _ms(found.alignments[place].error * 1e3), Cell(trace.host or "-")),
+                *(Cell(_most(per)), _us(known(found.alignments[place].error)), Cell(trace.host or "-")),
             ]
         )
     return Table(["rank", "step (ms)", *LAYERS, *_PARTS.values(), "evidence", "clock ± (us)", "on"], lines)
@@ -76,7 +78,7 @@ def step_table(found: Attribution) -> Table:
     totals_of = {step: dict.fromkeys(LAYERS, 0) for step in found.steps}
     for place, per in enumerate(found.layers):
         for one, parts in zip(per, found.parts[place], strict=True):
-            lengths_of[one.window.step][place] = _length(one)
+            lengths_of[one.window.step][place] = one.window.length
             of[one.window.step].append(one)
             for layer, time in parts.items():
                 totals_of[one.window.step][layer] += time
@@ -84,13 +86,13 @@ def step_table(found: Attribution) -> Table:
     lines = []
     for step, lengths in lengths_of.items():
         longest, time = max(lengths, key=lambda place: lengths[place]), sum(lengths.values())
-        rank, waited = late.get(step, (None, 0))
+        rank, time_waited = late.get(step, (None, 0))
         lines.append(
             [
                 *(Cell("all" if step is None else str(step), step), _ms(lengths[longest])),
                 _rank(found.traces[longest].rank),
                 *_shares(of[step], totals_of[step], time),
-                *((_rank(rank), _ms(waited)) if waited else (Cell("-"), Cell(""))),
+                *((_rank(rank), _ms(time_waited)) if time_waited else (Cell("-"), Cell(""))),
             ]
         )
     header = ["step", "longest (ms)", "on rank", *LAYERS, "waited for", "in all (ms)"]
@@ -99,23 +101,21 @@ def step_table(found: Attribution) -> Table:
 
 def _late_by_step(found: Attribution) -> dict[int | None, tuple[int | None, int]]:
     """Return for each step the rank most waited for, and how long (ns), of what is certain."""
-    waited: dict[int | None, dict[int, int]] = {}
+    late: dict[int | None, dict[int, list[Split]]] = {}
     for one in found.splits:
-        if one.culprit is None or one.skew_only or not one.distinguishable:
-            continue
-        its = waited.setdefault(found.step_of(one), {})
-        its[one.culprit] = its.get(one.culprit, 0) + int(one.wait.sum())
-    return {
-        step: (found.traces[place].rank, its[place])
-        for step, its in waited.items()
-        for place in [max(its, key=lambda place: its[place])]
-    }
+        if one.culprit is not None and one.distinguishable and not one.skew_only:
+            late.setdefault(found.step_of(one), {}).setdefault(one.culprit, []).append(one)
+    most = {}
+    for step, its in late.items():
+        place, time = max(((place, waited(those)) for place, those in its.items()), key=lambda one: one[1])
+        most[step] = found.traces[place].rank, time
+    return most
 
 
 def layer_table(found: Attribution) -> Table:
     """Return a line a layer: its part of all time, and on which ranks it is least and most."""
     lines = []
-    times = [sum(map(_length, per)) for per in found.layers]
+    times = [sum(one.window.length for one in per) for per in found.layers]
     every = [found.totals(place) for place in range(len(times))]
     for layer in LAYERS if any(times) else ():
         totals = [one[layer] for one in every]
@@ -216,16 +216,19 @@ def note_table(found: Attribution) -> Table:
     return Table.plain(["note"], [[note] for note in found.notes])
 
 
-def _length(one: Layers) -> int:
-    return one.window.end - one.window.start
-
-
 def _rank(rank: int | None) -> Cell:
     return Cell("?" if rank is None else str(rank), rank)
 
 
 def _ms(ns: float) -> Cell:
-    value = ns / 1e6
+    return _figure(ns / 1e6)
+
+
+def _us(ns: float | None) -> Cell:
+    return Cell("-") if ns is None else _figure(ns / 1e3)
+
+
+def _figure(value: float) -> Cell:
     return Cell(f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}", value)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from commbench.attribution.advice import EARLIER, convicted
-from commbench.attribution.analyse import Attribution
+from commbench.attribution.advice import convicted
+from commbench.attribution.analyse import Attribution, set_against
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import ASSUMED
+from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median
@@ -17,6 +18,7 @@ from commbench.units import approximate_size
 
 if TYPE_CHECKING:
     from commbench.attribution.excess import Excess
+    from commbench.attribution.injected import Measured
     from commbench.attribution.lateness import Culprit
 
 TIME = "time"
@@ -126,22 +128,27 @@ def _culprit(found: Attribution, one: Culprit) -> str:
 
 def certainty(found: Attribution) -> str:
     """Return how well the clocks of the ranks agree."""
-    sources = ", ".join(dict.fromkeys(one.source for one in found.alignments))
-    if any(one.source == ASSUMED for one in found.alignments):
+    if not all(map(set_against, found.alignments)):
         return "clocks are not set against one another"
-    return f"clocks agree to {ms(max(one.error for one in found.alignments))}: {sources}"
+    sources = dict.fromkeys(one.source for one in found.alignments if one.source != ASSUMED)
+    return f"clocks agree to {ms(max(one.error for one in found.alignments))}: {', '.join(sources)}"
 
 
 def _effect(found: Attribution) -> Iterator[Statement]:
     it = found.effect
     if it is None:
         return
-    sure = "" if it.half_width is None else f" ± {ms(it.half_width)} (93 % interval over pairs)"
     text = f"injected {it.injection.faults}: against {counted(it.pairs, 'step')} without it the other ranks wait "
-    text += f"{ms(it.waiting)}{sure} longer, and the step takes {ms(it.step)} longer"
-    yield Statement(TIME, text)
+    if it.first:
+        text += f"{_measured(it.first)} longer at the first collective of a step, "
+    text += f"{_measured(it.exposed)} longer in all that nothing hides, and the step takes {ms(it.step)} longer"
+    yield Statement(TIME, f"{text} (medians over pairs, ± half of a 93 % interval)")
     top = max(it.layers, key=lambda layer: it.layers[layer])
     yield Statement(TIME, f"the rank held up spends {ms(it.layers[top])} more of such a step in {top}")
+
+
+def _measured(one: Measured) -> str:
+    return ms(one.value) if one.half_width is None else f"{ms(one.value)} ± {ms(one.half_width)}"
 
 
 def _excesses(found: Attribution) -> Iterator[Statement]:

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,8 @@ class Recorder:
                 self._profile.export_chrome_trace(str(self._folder / f"rank{rank}.json.gz"))
             if record := _flight_record():
                 (self._folder / f"flight-rank{rank}.json").write_bytes(record)
-            write(self._folder / f"clock-rank{rank}.json", self._clocks.found())
+            if clocks := self._clocks.found():
+                write(self._folder / f"clock-rank{rank}.json", clocks)
             trouble = ""
         except OSError as error:
             trouble = f"rank {rank} cannot write its traces to {self._folder} ({error.strerror})"
@@ -126,9 +128,11 @@ class Clocks:
             self._readings.append({"local": round(raw * 1e9) + ahead, "common": common, "error": error})
 
     def found(self) -> dict[str, Any]:
-        """Return all readings."""
+        """Return all readings; nothing where there are none."""
         if self._clock:
             self._clock.close()
+        if not self._readings:
+            return {}
         about = {"format": FORMAT, "rank": self._world.rank, "host": os.uname().nodename}
         return {**about, "readings": self._readings}
 
@@ -145,10 +149,8 @@ def _unix() -> tuple[float, int, int]:
 
 def _flight_record() -> bytes:
     """Return the Flight Recorder's dump, empty where this torch has none in JSON, which nobody need unpickle."""
-    with suppress(ImportError):
-        from torch._C._distributed_c10d import _dump_fr_trace_json
-
-        return bytes(_dump_fr_trace_json())
+    with suppress(ImportError, AttributeError):
+        return bytes(import_module("torch._C._distributed_c10d")._dump_fr_trace_json())
     return b""
 
 

@@ -8,8 +8,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from commbench.results import manifest
+from commbench.topology.peaks import peaks
+from commbench.topology.show import counted
 from commbench.training.options import NAME, PS, Options
-from commbench.training.peaks import peak
 from commbench.training.profiling import FORMAT
 from commbench.units import approximate_size
 
@@ -36,7 +37,8 @@ def summary(
     computing = world.size - (options.mode == PS)
     wall = max(sum(one["seconds"]) for one in told)  # ranks work side by side
     speed = computing * work.tokens * options.steps / wall
-    most = options.peak if options.peak is not None else peak(device, work.dtype)
+    known = peaks(device)
+    most = options.peak if options.peak is not None else known and known.flops.get(work.dtype)
     flops = work.preset.flops_per_token(work.sequence)
     return {
         "format": FORMAT,
@@ -104,10 +106,10 @@ def lines(content: Mapping[str, Any], why: str, folder: Path | None) -> list[str
     buckets = f", buckets of {approximate_size(content['bucket_bytes'])}" if content["bucket_bytes"] else ""
     shape = f"{content['accumulate']} x {content['batch']} x {content['sequence']}"
     told = [
-        f"# {how}{buckets}; {_plural(ranks, 'rank')} on {_plural(content['nodes'], 'node')}",
+        f"# {how}{buckets}; {counted(ranks, 'rank')} on {counted(content['nodes'], 'node')}",
         f"# {content['backend']}: {why}",
         f"# preset {content['preset']}: {content['parameters']:,} parameters, AdamW; products in {content['dtype']} on "
-        f"{content['device']}, {_plural(content['threads'], 'thread')} a rank",
+        f"{content['device']}, {counted(content['threads'], 'thread')} a rank",
         f"# a step of a rank that computes: {shape} tokens (micro-batches, sequences, tokens of each)",
     ]
     if content["faults"]:
@@ -127,13 +129,9 @@ def lines(content: Mapping[str, Any], why: str, folder: Path | None) -> list[str
         told += _exchanges(content)
     told.append(f"# {content['tokens_per_second']:,.0f} tokens/s over all steps; {_utilisation(content)}")
     if folder:
-        told.append(f"# traces of {ranks} ranks in {folder}")
+        told.append(f"# traces of {counted(ranks, 'rank')} in {folder}")
     told.append(f"# {len(steps)} steps ok, loss {content['loss_first']:.4f} -> {content['loss_last']:.4f}")
     return told
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _exchanges(content: Mapping[str, Any]) -> list[str]:

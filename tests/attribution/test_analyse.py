@@ -12,14 +12,15 @@ import pytest
 from commbench.attribution.advice import convicted
 from commbench.attribution.analyse import ALL, Attribution, Choice, analyse, one_of_each_rank
 from commbench.attribution.clocks import read_readings
-from commbench.attribution.injected import Injection, effect, read_injection
+from commbench.attribution.injected import Injection, Measured, effect, read_injection
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, LAYERS, MEMORY, WAITING
 from commbench.attribution.reading import read
-from commbench.attribution.trace import Spans, Trace
+from commbench.attribution.trace import Call, Spans, Trace
 from commbench.errors import UsageError
 from tests.attribution import synthetic
-from tests.attribution.jobs import call, trace
+from tests.attribution.jobs import call, trace, world
 from tests.attribution.synthetic import Collective, Job, Work
+from tests.runs import record
 
 MS = 1_000_000  # ns
 STEPS = 8
@@ -76,6 +77,50 @@ def test_nobody_is_convicted_where_ranks_take_turns() -> None:
     programs = [[step(rank, number) for number in range(12)] for rank in range(3)]
     found = analyse(traces_of(Job(programs, {"world": (0, 1, 2)})))
     assert found.culprits and convicted(found) == []
+
+
+def test_of_several_models_of_device_each_has_the_bandwidth_of_its_own_hosts() -> None:
+    rows = [
+        record(
+            "copy baseline",
+            collective="kernels",
+            buffer="device",
+            status="ok",
+            simulated=False,
+            algbw=rate,
+            hosts=hosts,
+        )
+        for rate, hosts in ((1400.0, "a"), (2900.0, "b"), (3000.0, "a,b"))
+    ]
+    models = {"a": "NVIDIA A100-SXM4-80GB", "b": "AMD Instinct MI250X"}
+    calls = [call(0, MS, group=(0, 1))]
+    traces = [trace(rank, calls, ranks=2, host=host, model=model) for rank, (host, model) in enumerate(models.items())]
+    both = analyse(traces, records=rows).ceilings
+    assert [both[model].bandwidth for model in models.values()] == [1.4e12, 2.9e12]
+    alike = [replace(one, model=models["a"]) for one in traces]
+    assert analyse(alike, records=rows).ceilings[models["a"]].bandwidth == 3e12
+
+
+def test_nobody_is_convicted_where_the_ranks_of_pairs_take_turns() -> None:
+    """Each is last at every other meeting of its pair, which is more than one in four, and what chance gives of two."""
+
+    def step(rank: int, number: int) -> list[synthetic.Op]:
+        return [Work(COMPUTE, 14_000 if number % 2 == rank % 2 else 10_000), Collective(f"pair {rank // 2}", 3_000)]
+
+    programs = [[step(rank, number) for number in range(40)] for rank in range(4)]
+    found = analyse(traces_of(Job(programs, {"pair 0": (0, 1), "pair 1": (2, 3)})))
+    assert [(one.meetings, one.of, one.chance) for one in found.culprits] == [(20, 40, 0.5)] * 4
+    assert convicted(found) == []
+
+
+def test_the_root_of_broadcasts_is_not_convicted_by_them_alone() -> None:
+    def calls(rank: int) -> list[Call]:
+        starts = [k * 100 * MS + (30 * MS if rank == 0 else 0) for k in range(20)]
+        return [call(s, (k * 100 + 50) * MS, group=(0, 1), operation="broadcast", root=0) for k, s in enumerate(starts)]
+
+    found = analyse(world(calls(0), calls(1)))
+    assert [(one.rank, one.meetings, one.of, one.chance) for one in found.culprits] == [(0, 20, 20, 1.0)]
+    assert convicted(found) == []
 
 
 def test_traces_come_in_any_order_and_clocks_are_set_by_their_readings(tmp_path: Path) -> None:
@@ -248,23 +293,21 @@ def test_an_injected_delay_is_found_in_the_waiting_of_the_others() -> None:
     found = analyse(traces, injection=Injection("slow-compute=2:1.4", (2,), frozenset(slow)))
     it = found.effect
     assert it is not None
-    assert (it.pairs, it.waiting, it.layers[COMPUTE]) == (4, 4 * MS, 4 * MS)
-    assert (it.low, it.half_width) == (None, None)  # four pairs give no interval
+    assert it.first is not None
+    assert (it.pairs, it.first.value, it.exposed.value, it.layers[COMPUTE]) == (4, 4 * MS, 4 * MS, 4 * MS)
+    assert (it.exposed.low, it.exposed.half_width) == (None, None)  # four pairs give no interval
     more = analyse(
         traces_of(job(slow=range(1, 12, 2), steps=12)),
         injection=replace(it.injection, steps=frozenset(range(1, 12, 2))),
     )
-    assert more.effect is not None and (more.effect.low, more.effect.high, more.effect.half_width) == (
-        4 * MS,
-        4 * MS,
-        0,
-    )
+    assert more.effect is not None and more.effect.first == more.effect.exposed == Measured(4 * MS, 4 * MS, 4 * MS)
+    assert more.effect.exposed.half_width == 0
 
 
 def test_without_steps_beside_them_injected_ones_say_nothing() -> None:
     found = analyse(traces_of(job()))
-    assert effect(found.traces, found.layers, Injection("x", (2,), frozenset(range(STEPS)))) is None
-    assert effect(found.traces, found.layers, Injection("x", (0, 1, 2), frozenset({1}))) is None
+    assert effect(found.traces, found.layers, {}, Injection("x", (2,), frozenset(range(STEPS)))) is None
+    assert effect(found.traces, found.layers, {}, Injection("x", (0, 1, 2), frozenset({1}))) is None
 
 
 def test_what_was_injected_is_read_from_beside_the_traces(tmp_path: Path) -> None:

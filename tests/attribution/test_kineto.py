@@ -495,6 +495,7 @@ def test_malformed_events_are_counted_and_leave_the_others(tmp_path: Path) -> No
         {key: value for key, value in good.items() if key != "ts"},
         {key: value for key, value in good.items() if key != "name"},
         {**good, "ts": "soon"},
+        {**good, "ts": [1]},
         {**good, "args": [1]},
         {**good, "name": ["aten::add"]},
         {**good, "cat": {}},
@@ -513,10 +514,19 @@ def test_malformed_events_are_counted_and_leave_the_others(tmp_path: Path) -> No
         ("untimed", 100_000, 100_000),
     ]
     assert trace.notes[:3] == (
-        "10 events are left out: they have no time, or are malformed",
+        "11 events are left out: they have no time, or are malformed",
         "1 events have a negative duration: taken as 0",
         "1 events have no duration: taken as 0",
     )
+
+
+@pytest.mark.parametrize("key", ["ts", "dur"])
+def test_a_list_in_place_of_the_only_number_is_no_number(tmp_path: Path, key: str) -> None:
+    """Lists of one length would be a table to NumPy."""
+    event = span("cpu_op", "aten::add", 100, 5)
+    for value in ([], [1, 2]):
+        refused_or_noted(tmp_path, text([{**event, key: value}]).encode())
+        refused_or_noted(tmp_path, text([{**event, "args": {"correlation": value, "External id": value}}]).encode())
 
 
 def test_a_duration_that_overflows_ends_where_the_next_launch_on_the_stream_begins(tmp_path: Path) -> None:

@@ -148,6 +148,18 @@ def test_a_common_shift_of_all_clocks_changes_nothing() -> None:
     assert late(replace(chain(), offsets=(12_345_678,) * 3)) == late(chain())
 
 
+def test_waits_of_collectives_that_are_under_way_at_once_count_once() -> None:
+    times = ((0, 40), (10, 50), (100, 140))  # ms: the first two overlap, the third is apart
+    early = [call(start * MS, end * MS, group=(0, 1), sequence=k) for k, (start, end) in enumerate(times)]
+    late_ones = [replace(one, start=(one.end or 0) - 5 * MS) for one in early]
+    traces = world(early, late_ones)
+    meetings = match(traces).meetings
+    splits = [split(meeting, traces, align(traces, {}, meetings)) for meeting in meetings]
+    (found,) = culprits(traces, splits, [(), ()])
+    assert [int(one.wait[0]) // MS for one in splits] == [35, 35, 35]
+    assert found.waited == (45 + 35) * MS  # from 0 to 45, and from 100 to 135
+
+
 # What is not told
 
 

@@ -336,6 +336,13 @@ def test_sizes_are_those_of_nccl_tests(operation: str, sends: int | None, gets: 
     assert (meeting.size, meeting.uneven) == (size, False)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("bytes", 1000), ("bool", 1000), ("int16", 2000), ("strange", None)])
+def test_types_that_only_traces_have_have_a_size_as_well(dtype: str, size: int | None) -> None:
+    calls = [call(0, 5, group=(0, 1), elements_in=1000, elements_out=1000, dtype=dtype)]
+    (meeting,) = match(world(calls, calls)).meetings
+    assert meeting.size == size
+
+
 def test_an_uneven_all_to_all_is_matched_and_marked() -> None:
     sends, gets = [10, 20], [15, 15]
     columns = [

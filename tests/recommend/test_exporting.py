@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +117,33 @@ def test_a_disk_that_fills_up_leaves_what_was_there(tmp_path: Path, monkeypatch:
     with pytest.raises(UsageError, match="No space left on device"):
         export(whole(["n2"]), Settings(), tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_who_is_killed_while_files_are_replaced_leaves_whole_ones_and_can_export_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    real, small, large = os.replace, whole(["n1"]), whole(["n1", "n2"])
+    known = {text for plan in (small, large) for text in texts(plan, Settings())[0].values()}
+    for last in range(len(known)):
+        out = tmp_path / str(last)
+        export(small, Settings(), out)
+        moves = itertools.count()
+
+        def killed(one: Path, other: Path, moves: Iterator[int] = moves, last: int = last) -> None:
+            if next(moves) == last:
+                raise Killed
+            real(one, other)
+
+        with monkeypatch.context() as patched, suppress(Killed):
+            patched.setattr(os, "replace", killed)
+            export(large, Settings(), out)
+        assert {path.read_text() for path in out.iterdir() if path.name != "export.json"} <= known
+        export(small, Settings(), out)
+        assert plans.read(out / "placement.json") == small
+        assert set(os.listdir(out)) == {*texts(small, Settings())[0], "export.json"}
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

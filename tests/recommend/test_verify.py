@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from commbench.recommend.plan import Plan, Seat
+from commbench.errors import UsageError
+from commbench.recommend import plan as plans
+from commbench.recommend.plan import Plan, Seat, read
 from commbench.verify import device_of, same_host
 from tests.mpi.launch import Done, launch, python, run
 from tests.recommend.plans import whole
@@ -97,6 +100,64 @@ def test_a_task_of_slurm_goes_by_the_name_that_slurm_has_for_its_node(tmp_path: 
     assert bad.code == 1
     assert bad.stderr == "commbench verify: error: rank 2 is planned on n01, device 0, and sits on n02 on device 1\n"
     assert alone(plan, tmp_path, slurm_task(2, 4, "n02", 0), "--warn").code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "Expecting value"),
+        (b"\xff\xfe{", "cannot be read"),
+        (b'{"a":' * 100_000, "recursion"),
+        (b'{"format": 1, "seats": 5}', "not iterable"),
+        (b'{"format": 1, "seats": [{"host": "n1", "device": ' + b"9" * 5000 + b"}]}", "4300 digits"),
+        *(
+            (
+                b'{"format": 1, "topology": "t", "seats": [%b]}' % seat.encode(),
+                "a seat has a host's name and a device's",
+            )
+            for seat in (
+                "null",
+                '"n1"',
+                '{"host": "n1"}',
+                '{"host": "n1", "device": true}',
+                '{"host": "n1", "device": -1}',
+                '{"host": "n1", "device": 0, "nic": ["x"]}',
+                '{"host": "n1", "device": 0, "evil": 1}',
+                '{"host": "n1\\nn2", "device": 0}',
+                '{"host": "\\u001b[31m", "device": 0}',
+                '{"host": "%s", "device": 0}' % ("n" * 1_000_000),
+            )
+        ),
+    ],
+)
+def test_a_file_that_is_no_plan_is_bad_usage_in_one_short_line(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "placement.json").write_bytes(content)
+    with pytest.raises(UsageError, match=re.escape(says)) as raised:
+        read(tmp_path / "placement.json")
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
+
+
+def test_a_file_without_an_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "LARGEST_FILE", 1 << 20)
+    with pytest.raises(UsageError, match="/dev/zero: a placement has at most 1 MiB"):
+        read("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ({}, "the plan has 16 ranks, and nothing tells which one this is"),
+        ({"RANK": "3"}, "the plan has 16 ranks, and nothing tells which one this is"),
+        ({"RANK": "x", "WORLD_SIZE": "16"}, "the plan has 16 ranks, and nothing tells which one this is"),
+        ({"RANK": "16", "WORLD_SIZE": "16"}, "the launcher calls this rank 16 of 16"),
+        ({"RANK": "0", "WORLD_SIZE": "15"}, "the plan has 16 ranks, and this job 15"),
+    ],
+)
+def test_ranks_that_the_plan_does_not_have_are_bad_usage(tmp_path: Path, env: Mapping[str, str], says: str) -> None:
+    done = alone(whole(["n1", "n2"]), tmp_path, {**env, "LOCAL_RANK": "0"})
+    assert done.code == 2
+    (line,) = done.complaints
+    assert says in line
 
 
 def test_a_missing_plan_is_told_by_one_rank_of_a_node(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ pytest.importorskip("jinja2")
 
 from commbench.attribution.advice import advise
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
 from commbench.attribution.excess import Excess
-from commbench.attribution.injected import Effect, Injection
+from commbench.attribution.injected import Effect, Injection, Measured
 from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
@@ -142,11 +143,11 @@ def test_calls_that_are_not_matched_are_said_with_the_reason() -> None:
 
 def test_an_injection_is_told_with_its_interval() -> None:
     injection = Injection("slow-rank=1:50ms", (1,), frozenset({1, 3}))
-    it = Effect(
-        injection, 20, 51.0 * MS, 49.0 * MS, 47.0 * MS, 51.0 * MS, {**dict.fromkeys(LAYERS, 0.0), HOST: 50.0 * MS}
-    )
+    first, exposed = Measured(50.0 * MS, 48.0 * MS, 52.0 * MS), Measured(40.0 * MS, None, None)
+    it = Effect(injection, 20, 51.0 * MS, first, exposed, {**dict.fromkeys(LAYERS, 0.0), HOST: 50.0 * MS})
     said = texts(replace(attribution(), effect=it))
-    assert "injected slow-rank=1:50ms: against 20 steps without it the other ranks wait 49 ms ± 2 ms" in said
+    assert "injected slow-rank=1:50ms: against 20 steps without it the other ranks wait 50 ms ± 2 ms longer at" in said
+    assert "40 ms longer in all that nothing hides, and the step takes 51 ms longer" in said
     assert "the rank held up spends 50 ms more of such a step in host" in said
 
 
@@ -224,6 +225,23 @@ def test_json_adds_up_and_says_null_where_nothing_is_known() -> None:
             assert sum(one["layers"].values()) == one["end"] - one["start"]
     assert found["injected"] is None
     assert found["collectives"][0]["late_rank"] == 1 and found["collectives"][0]["wait"] == [30 * MS, 0]
+
+
+def test_clocks_of_which_nothing_is_known_have_no_error() -> None:
+    found = attribution()
+    unset = replace(
+        found,
+        alignments=(found.alignments[0], Alignment(ASSUMED, error=UNKNOWN_ERROR + 1)),
+        splits=tuple(replace(one, error=UNKNOWN_ERROR) for one in found.splits),
+    )
+    as_read = json.loads(json.dumps(screen.as_json(unset)))
+    assert [rank["clock"]["error"] for rank in as_read["ranks"]] == [0, None]
+    assert {one["error"] for one in as_read["collectives"]} == {None}
+    ranks = tables(unset)["ranks"]
+    assert [line[ranks.header.index("clock ± (us)")].text for line in ranks.lines] == ["0", "-"]
+    captions = [one.caption for one in drawings_of_steps(unset)]
+    assert sum("Nothing tells how" in caption for caption in captions) == 2
+    assert not any("Nothing tells how" in one.caption for one in drawings_of_steps(found))
 
 
 def test_hostile_words_obey_nobody(tmp_path: Path) -> None:

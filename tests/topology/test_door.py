@@ -136,8 +136,10 @@ def test_a_format_goes_to_the_screen(capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = door(capsys, "convert", "l40s-pcie", "--to", "commbench_yaml")
     assert (code, err) == (0, "")
     assert read_text(out, "it").cluster == read(find("l40s-pcie")).cluster
-    code, out, _ = door(capsys, "convert", "l40s-pcie", "--to", "slurm_conf", "--kind", "block")
-    assert (code, out.splitlines()[0].split()[1]) == (0, "Nodes=n[01-04]")
+    code, out, _ = door(capsys, "convert", "l40s-pcie", "--to", "slurm_conf", "--kind", "tree")
+    assert (code, out.splitlines()[1].split()[1]) == (0, "Nodes=n[01-04]")
+    code, out, err = door(capsys, "convert", "l40s-pcie", "--to", "slurm_conf", "--kind", "block")
+    assert (code, out) == (2, "") and "n01 shares none: write it as tree" in err
 
 
 def test_nodes_are_put_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

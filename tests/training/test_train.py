@@ -16,7 +16,6 @@ import pytest
 
 from commbench.errors import UsageError
 from commbench.training import options, profiling, summary
-from commbench.training.peaks import peak
 from commbench.training.run import _conclude
 from tests.gloo.test_gloo import torchrun
 from tests.mpi.launch import MPIRUN, Job, launch, library, mpirun, python, run
@@ -207,14 +206,6 @@ def test_a_summary_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> N
     asked = options.read(["--profile", str(tmp_path)])
     with pytest.raises(UsageError, match=r"cannot write .*training\.json \(Is a directory\): the traces beside it"):
         _conclude({}, asked, "")
-
-
-def test_peaks_are_those_of_known_devices_in_16_bits_only() -> None:
-    assert peak("NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
-    assert peak("NVIDIA H100 PCIe", "bfloat16") == 756e12
-    assert peak("AMD Instinct MI300X", "bfloat16") == 1307e12
-    assert peak("NVIDIA H100 80GB HBM3", "float32") is None
-    assert peak("CPU", "bfloat16") is None
 
 
 def test_a_loss_that_does_not_fall_in_many_steps_is_said() -> None:

@@ -279,7 +279,7 @@ def _runs(
 ) -> list[tuple[Call, list[int]]]:
     """Return the calls that spans of the work itself are, each with its rows: Gloo makes several of some."""
     own = {place: request for place, _ in runs if (request := _requested_here(host, table, place))}
-    requests = {**own, **_requests([pair for pair in runs if pair[0] not in own], host, table, own.values())}
+    requests = {**own, **_requests([pair for pair in runs if pair[0] not in own], host, own.values())}
     together: dict[tuple[bool, int], list[tuple[int, Found]]] = defaultdict(list)
     for place, run in runs:
         request = requests.get(place)
@@ -320,7 +320,7 @@ def _requested_here(host: _Host, table: Table, place: int) -> tuple[int, Found] 
 
 
 def _requests(
-    runs: Sequence[tuple[int, Found]], host: _Host, table: Table, taken: Iterable[tuple[int, Found]]
+    runs: Sequence[tuple[int, Found]], host: _Host, taken: Iterable[tuple[int, Found]]
 ) -> dict[int, tuple[int, Found]]:
     """Return the request of each span on a thread of the library.
 

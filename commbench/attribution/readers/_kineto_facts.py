@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commbench.attribution.readers import _words
+from commbench.attribution.readers import _values, _words
 from commbench.attribution.trace import ROOTED
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -54,7 +54,6 @@ WORDS = (  # arguments that are read here
     *("dtype", "Rank", "Src Rank", "Dst Rank", "Input Dims", "Input type", "Concrete Inputs"),
 )
 _NO_RANK = re.compile(r"\.\.\.|\d{10}")
-_MOST_RANKS = 1 << 20  # more than any job has
 _SPLITS = (3, 4)  # of alltoall_base_
 _NO_OPERATION = ("wait", "init", "end_coalescing", "start_coalescing")
 
@@ -192,7 +191,7 @@ def ways(name: str) -> tuple[str, str]:
 def ranks_in(value: Any) -> int | None:
     """Return how many ranks something has; None for what is no number of them."""
     found = number(value)
-    return found if found and found <= _MOST_RANKS else None
+    return found if found and found <= _values.MOST_RANKS else None
 
 
 def number(value: Any) -> int | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from commbench.attribution.readers._values import MOST_RANKS
+
 # ncclDataType_t, nccl.h
 DTYPES = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"),
     *("bfloat16", "float8_e4m3", "float8_e5m2"),
 )
-
-
-_MOST_RANKS = 1 << 20  # more than any job has
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Membership:
     ranks: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.ranks <= _MOST_RANKS:
+        if not 0 <= self.rank < self.ranks <= MOST_RANKS:
             raise ValueError
 
 

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+MOST_RANKS = 1 << 20  # more than any job has
+
 
 def rank_in_name(source: str, last: bool = False) -> int | None:
     """Return the rank that a file's name holds (rank3.json), or with `last` the number that it ends in (_dump_3)."""

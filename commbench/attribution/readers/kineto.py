@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from commbench.attribution.readers import _kineto_facts as facts
+from commbench.attribution.readers import _values
 from commbench.attribution.readers._json_events import Events
 from commbench.attribution.readers._kineto_calls import Found, Job, find_calls
 from commbench.attribution.trace import (
@@ -231,7 +231,7 @@ def _inputs(
 def _floats(values: list[Any]) -> NDArray[np.float64]:
     """Return numbers, NaN for what is none."""
     try:
-        return np.array(values, dtype=np.float64)
+        return np.array(values, dtype=np.float64).reshape(len(values))
     except (TypeError, ValueError, OverflowError):
         return np.array([_float(value) for value in values], dtype=np.float64)
 
@@ -246,7 +246,7 @@ def _float(value: Any) -> float:
 def _wholes(values: list[Any]) -> Times:
     """Return whole numbers, -1 for what is none."""
     try:
-        return np.array(values, dtype=np.int64)
+        return np.array(values, dtype=np.int64).reshape(len(values))
     except (TypeError, ValueError, OverflowError):
         numbers = map(facts.number, values)
         return np.array([-1 if number is None else number for number in numbers], dtype=np.int64)
@@ -284,8 +284,7 @@ def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) 
     _serve(table, device, cause)
     job = Job.of(rest.get("distributedInfo"))
     rank = job.rank
-    if rank is None and (told := re.search(r"rank[-_]?(\d{1,6})", Path(source).name, re.IGNORECASE)):
-        rank = int(told.group(1))
+    if rank is None and (rank := _values.rank_in_name(source)) is not None:
         notes.append(f"the trace has no rank: {rank} is that in its file's name")
     if rest.get("deviceProperties") and not device.any():
         notes.append("no device work is in this trace, though there is a device: profile with its activity too")

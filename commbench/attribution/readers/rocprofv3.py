@@ -9,7 +9,6 @@ are not in it.
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +38,6 @@ from commbench.errors import UsageError
 NAME = "rocprofv3 JSON"
 
 _LARGEST = 1 << 30  # bytes: it is read at once, and takes some ten times that in memory
-_STEP = re.compile(r"ProfilerStep#(\d{1,9})$")
 _BROKEN = (ValueError, LookupError, TypeError, AttributeError)
 
 
@@ -102,7 +100,9 @@ def _trace(process: Mapping[str, Any], rank: int | None, source: str, told: str)
     if not asked and any(span.call for span in spans):
         notes.append("what RCCL was asked for is told by the names of kernels alone: add --rccl-trace --hip-trace")
     steps = tuple(
-        Step(int(found[1]), mark.start, mark.end) for mark in sorted(marks) if (found := _STEP.match(mark.name))
+        Step(facts.step(mark.name), mark.start, mark.end)
+        for mark in sorted(marks)
+        if facts.role(mark.name) == facts.STEP
     )
     return replace(_columns(sorted(spans, key=lambda span: span.start), rank, source, notes), steps=steps)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import known
 from commbench.report.attribution_words import ms
 from commbench.report.drawing import Drawing
 
@@ -19,13 +20,17 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
     if len(found.traces) > 1 and any(len(one.places) > 1 for one in found.splits):
         steps = _by_step(found)
         what = "step" if steps else "collective"
-        off = ms(max(one.error for one in found.alignments))
+        off = known(max(one.error for one in found.alignments))
+        clocks = (
+            "Nothing tells how clocks are set against one another: nor does this."
+            if off is None
+            else f"Clocks agree to {ms(off)}; less than twice that means nothing."
+        )
         yield Drawing(
             "late-ranks",
             f"how late each rank arrives, {what} by {what}",
             f"After the first of the group{', the mean over a step' if steps else ''}. Grey: "
-            f"nothing is known. Clocks agree to {off}; less than twice that means nothing. Of more than "
-            f"{_CELLS} neighbours share a cell, which shows the latest.",
+            f"nothing is known. {clocks} Of more than {_CELLS} neighbours share a cell, which shows the latest.",
             partial(draw, found),
         )
 

@@ -119,9 +119,9 @@ def _draw(axes: Any, panel: Panel, groups: Ints, of_node: dict[int, int], where:
             FancyBboxPatch((x, y), _WIDTH, _HEIGHT, boxstyle="round,pad=0.05", fc="white", ec="0.35", lw=0.8, zorder=2)
         )
         used = f"{cluster.arrays.nodes[node]}: {format_ranges(ranks)}" if ranks else cluster.arrays.nodes[node]
-        axes.text(
-            x + 0.2, y + 1.65, plain(_short(used)), fontsize=7, va="center", color="black" if ranks else "0.5", zorder=4
-        )
+        ink = "black" if ranks else "0.5"
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # over arrows
+        axes.text(x + 0.2, y + 1.65, plain(_short(used)), fontsize=7, va="center", color=ink, bbox=ground, zorder=6)
         of_device = {int(placed.device[rank]): rank for rank in ranks}
         for device in range(size):
             row, column = divmod(device, _ACROSS)

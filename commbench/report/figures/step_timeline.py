@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from commbench.attribution.analyse import Attribution
+from commbench.attribution.clocks import known
 from commbench.attribution.layers import LAYERS, WAITING, Layers
 from commbench.report.drawing import LAYER_COLOURS, Drawing, plain, thinned
 from commbench.results.stats import median
@@ -24,6 +25,10 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
     middle = median(list(lengths.values()))
     usual = min(lengths, key=lambda step: abs(lengths[step] - middle))
     longest = max(lengths, key=lambda step: lengths[step])
+    off = known(max(one.error for one in found.alignments))
+    clocks = (
+        "Ranks on one clock." if off is not None else "Nothing tells how the ranks' clocks are set: each has its own."
+    )
     for name, step in {"median": usual, "longest": longest}.items():
         if name == "longest" and step == usual:
             continue
@@ -35,7 +40,7 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
         yield Drawing(
             f"step-timeline-{name}",
             f"one step over all ranks: {what}",
-            "Ranks on one clock. Hatched: waiting for a rank that has not arrived; "
+            f"{clocks} Hatched: waiting for a rank that has not arrived; "
             f"triangles: the last arrivals that others waited for longest.{thinned}",
             partial(draw, found, step),
         )
@@ -91,8 +96,7 @@ def _lengths(found: Attribution) -> dict[int | None, float]:
     """Return how long each step that all ranks have took on the longest one."""
     longest: dict[int | None, float] = {}
     for one in (one for per in found.layers for one in per):
-        length = one.window.end - one.window.start
-        longest[one.window.step] = max(longest.get(one.window.step, 0), length)
+        longest[one.window.step] = max(longest.get(one.window.step, 0), one.window.length)
     return {step: length for step, length in longest.items() if length}
 
 
