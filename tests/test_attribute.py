@@ -83,6 +83,22 @@ def test_steps_and_windows_choose(say: Say) -> None:
     assert window["layers"]["waiting"] == 3 * 4_000_000
 
 
+def test_files_of_the_inspector_without_events_are_split_by_durations(top: Path, say: Say) -> None:
+    """Three ranks of two hosts; 16 MiB in 300 us, which rank 2 comes 400 us too late for."""
+    (top / "inspector").mkdir()
+    for rank, took in enumerate((700, 700, 300)):
+        metadata = {"inspector_output_format_version": "v4.0", "hostname": f"n{rank // 2}", "pid": rank}
+        whose = {"header": {"id": "0x1", "rank": rank, "n_ranks": 3, "nnodes": 2}, "metadata": metadata}
+        perf = {"coll": "AllReduce", "coll_msg_size_bytes": 16 << 20, "coll_exec_time_us": took}
+        lines = [json.dumps(whose | {"coll_perf": perf | {"coll_sn": number}}) + "\n" for number in range(1, 9)]
+        (top / "inspector" / f"{rank}.jsonl").write_text("".join(lines))
+    code, out, _ = say("inspector")
+    assert code == 0 and "it is probably rank 2, whose are the shortest at 8 of 8 collectives" in " ".join(out.split())
+    (line,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["allreduce"]]
+    busbw = f"{(16 << 20) / 300e3 * 4 / 3:.3g}"
+    assert line == ["allreduce", "16M", "3", "8", "0.267", "0.4", "0.3", busbw, "-", "-", "-"]
+
+
 def test_two_runs_are_compared_layer_by_layer(say: Say) -> None:
     code, out, _ = say("quick", "--compare", "slow")
     assert code == 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
+from commbench.attribution.collectives import DIFFER
 from commbench.attribution.excess import MORE
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
@@ -67,6 +70,36 @@ def convicted(found: Attribution) -> list[Culprit]:
     level = _LEVEL / max(len(found.traces), 1)
     long = (one for one in found.culprits if one.waited >= _WAITED * found.time)
     return [one for one in long if _tail(one.meetings, one.of, one.chance) <= level]
+
+
+@dataclass(frozen=True)
+class Shortest:
+    """A rank that was in collectives for the least time, as one is that the others wait for."""
+
+    rank: int | None
+    meetings: int  # at which it was
+    of: int  # of so many with a shortest one that it took part in
+
+
+def shortest(found: Attribution) -> Shortest | None:
+    """Return who was in collectives for the least time more often than chance gives, where only durations are known.
+
+    As `convicted` does; where the others' median is within DIFFER of the shortest, ragged ends may be all there is.
+    """
+    least: Counter[int] = Counter()
+    chances: dict[int, list[float]] = {}
+    for one in (one for one in found.splits if one.durations_only and len(one.places) > 1):
+        took = sorted((one.wait + one.transfer).tolist())
+        if took[0] < took[1] and took[0] < (1 - DIFFER) * took[len(took) // 2]:
+            least[one.places[int(one.wait.argmin())]] += 1
+            for place in one.places:
+                chances.setdefault(place, []).append(1 / len(one.places))
+    if not least:
+        return None
+    place, meetings = least.most_common(1)[0]
+    of = len(chances[place])
+    certain = _tail(meetings, of, fmean(chances[place])) <= _LEVEL / len(found.traces)
+    return Shortest(found.traces[place].rank, meetings, of) if certain else None
 
 
 def _tail(least: int, of: int, chance: float) -> float:

@@ -265,7 +265,13 @@ def _windows(
 ) -> tuple[list[tuple[Window, ...]], list[str]]:
     """Return the windows of each trace, and what to say of them."""
     if not any(_timed(trace) for trace in traces):
-        text = "the traces tell when collectives were asked for and not when anything ran: arrivals alone, no layers"
+        calls = [call for trace in traces for call in trace.calls]
+        if any(call.duration is not None for call in calls):
+            text = "the traces tell how long collectives ran and not when: durations alone, no layers"
+        else:
+            text = (
+                "the traces tell when collectives were asked for and not when anything ran: arrivals alone, no layers"
+            )
         return [() for _ in traces], [text]
     if isinstance(choice.window, tuple):
         return _span(traces, alignments, choice.window), []
@@ -327,7 +333,7 @@ def _waits(traces: Sequence[Trace], splits: Sequence[Split]) -> list[dict[int, i
     """Return for each trace until when (ns, its own clock) its calls wait, by their place."""
     found: list[dict[int, int]] = [{} for _ in traces]
     for one in splits:
-        if one.skew_only:
+        if one.skew_only or one.durations_only:
             continue
         for place, wait in zip(one.places, one.wait.tolist(), strict=True):
             number = one.meeting.calls[place]

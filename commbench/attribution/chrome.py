@@ -50,7 +50,7 @@ def events(attribution: Attribution, zero: int) -> Iterator[dict[str, Any]]:
 
 
 def _zero(attribution: Attribution) -> int:
-    starts = [int(one.arrival.min()) for one in attribution.splits if len(one.arrival)]
+    starts = [int(one.arrival.min()) for one in attribution.splits if len(one.arrival) and not one.durations_only]
     for alignment, layers in zip(attribution.alignments, attribution.layers, strict=True):
         starts += [int(alignment.common(one.window.start)) for one in layers]
     return min(starts, default=0)
@@ -79,7 +79,8 @@ def _layers(attribution: Attribution, place: int, zero: int) -> Iterator[dict[st
 
 def _collectives(attribution: Attribution, place: int, zero: int) -> Iterator[dict[str, Any]]:
     """Yield each collective of a rank, which encloses its waiting and its transfer."""
-    mine = [(one, one.places.index(place)) for one in attribution.splits if place in one.places]
+    placed = (one for one in attribution.splits if place in one.places and not one.durations_only)
+    mine = [(one, one.places.index(place)) for one in placed]
     mine.sort(key=lambda both: both[0].arrival[both[1]])
     free: list[tuple[int, int]] = []  # when each track is free again, and which one
     for one, which in mine:

@@ -6,7 +6,8 @@ Where no rank can end before all began (all-reduce, all-gather, ...), with start
 
 and, without clocks, if all ended at once: wait = (e - s) - min(e - s). Both are biased: transfer counts from the last
 arrival on, while a pipelined algorithm moves data among those that are there; and the shortest duration is too short
-where ends are ragged. So where the two differ the number is marked.
+where ends are ragged. So where the two differ the number is marked. Where files say how long calls ran and not
+when, the second is all there is (TraceLens also takes the shortest for the transfer), and nobody is late by any clock.
 
 In a broadcast or scatter ranks wait for the root alone, in a reduce or gather the root alone waits; of a message each
 end waits for the other, unless it was buffered and its sender has gone on. A rank arrives when its call began to run:
@@ -23,7 +24,7 @@ import numpy as np
 
 from commbench.attribution.clocks import FROM_TRACES, UNKNOWN_ERROR, Alignment
 from commbench.attribution.matching import Meeting
-from commbench.attribution.trace import MESSAGE, SYNCHRONISING, Trace
+from commbench.attribution.trace import MESSAGE, SYNCHRONISING, Call, Trace
 from commbench.units import format_ranges
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Split:
     candidates: int = 0  # ranks that could have been late: those that any other waits for
     skew_only: bool = False  # waits mean nothing here, arrivals do: coalesced, uneven, or enqueue times only
     low_confidence: str = ""  # why the number is not to be trusted much, or nothing
+    durations_only: bool = False  # `arrival` and `end` count from the end, as if it were one for all; nobody is late
 
     @property
     def distinguishable(self) -> bool:
@@ -61,6 +63,8 @@ class Split:
 def split(meeting: Meeting, traces: Sequence[Trace], alignments: Sequence[Alignment]) -> Split:
     """Split one meeting's time. `alignments` is as long as `traces`."""
     calls = {place: traces[place].calls[index] for place, index in sorted(meeting.calls.items())}
+    if (durations := _durations(meeting, list(calls.values()))) is not None:
+        return _by_durations(meeting, tuple(calls), durations)
     calls = {place: call for place, call in calls.items() if call.arrival is not None}
     places, clocks = tuple(calls), [alignments[place] for place in calls]
     ranks = [traces[place].rank for place in places]
@@ -102,6 +106,34 @@ def split(meeting: Meeting, traces: Sequence[Trace], alignments: Sequence[Alignm
     )
 
 
+def _durations(meeting: Meeting, calls: Sequence[Call]) -> Times | None:
+    """Return how long a meeting's calls ran, where that splits it, and not all of them say when they did."""
+    known = [call.duration for call in calls if call.duration is not None]
+    timed = all(call.start is not None and call.end is not None for call in calls)
+    if timed or len(known) < len(calls) or meeting.operation not in SYNCHRONISING or _skew_only(meeting, len(calls)):
+        return None
+    return np.array(known, dtype=np.int64)
+
+
+def _by_durations(meeting: Meeting, places: tuple[int, ...], durations: Times) -> Split:
+    """Return a meeting split as if all had ended at once: the last to come is in it for the transfer alone."""
+    wait = durations - durations.min()
+    return Split(
+        meeting=meeting,
+        places=places,
+        arrival=-durations,
+        end=np.zeros_like(durations),
+        wait=wait,
+        transfer=durations - wait,
+        wait_by_duration=wait,
+        error=UNKNOWN_ERROR,
+        culprit=None,
+        lateness=0,
+        low_confidence="; ".join(["only durations are known: all are taken to end at once", *_doubts(meeting, ())]),
+        durations_only=True,
+    )
+
+
 def _common(local: Sequence[int | None], clocks: Sequence[Alignment]) -> Times:
     return np.array([clock.common(time) for time, clock in zip(local, clocks, strict=True)], dtype=np.int64)
 
@@ -128,7 +160,7 @@ def _awaited(meeting: Meeting, ranks: Sequence[int | None]) -> NDArray[np.bool_]
     return others
 
 
-def _skew_only(meeting: Meeting, n: int, timed: bool) -> str:
+def _skew_only(meeting: Meeting, n: int, timed: bool = True) -> str:
     """Return why a meeting has no waits, or nothing."""
     if not n:
         return "no times are recorded"

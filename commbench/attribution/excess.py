@@ -96,20 +96,24 @@ def _kind(split: Split, traces: Sequence[Trace]) -> _Kind | None:
     complete = all(names) and not meeting.missing
     hosts = frozenset(filter(None, names))
     first = split.places[0]
-    name = traces[first].calls[meeting.calls[first]].name
-    backend = _backend(name, traces[first].device)
+    backend = _backend(traces[first].calls[meeting.calls[first]].name, traces[first])
     nodes = len(hosts) if complete else None
     return _Kind(meeting.operation, meeting.size, meeting.dtype, meeting.group, meeting.label, backend, hosts, nodes)
 
 
-def _backend(name: str, device: str) -> str:
-    """Return by which of our backends a call was carried out, or "" where nothing tells."""
+def _backend(name: str, trace: Trace) -> str:
+    """Return by which of our backends a call of this name was carried out, or "" where nothing tells.
+
+    Names alone may not: NCCL Inspector's are bare (AllReduce), and kernels of RCCL are called ncclDevKernel.
+    """
     word = name.lower()
     if library := next((one for one in LIBRARIES if word.startswith(f"{one}:")), ""):
         return library
-    if device == "cpu":
+    if trace.device == "cpu":
         return "gloo" if "gloo" in word else ""
-    return {"hip": "rccl", "cuda": "nccl"}.get(device, "nccl" if "nccl" in word else "")
+    told = f"{word} {trace.format.lower()}"
+    by_words = next((one for one in ("rccl", "nccl") if one in told), "")
+    return {"hip": "rccl", "cuda": "nccl"}.get(trace.device, by_words)
 
 
 def _excess(

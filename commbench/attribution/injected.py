@@ -70,9 +70,9 @@ def read_injection(paths: Iterable[str | Path]) -> Injection | None:
             steps = frozenset(int(one["step"]) for one in content["steps"] if one["injected"])
             ranks = {fault.partition("=")[2].partition(":")[0] for fault in faults}
             held = () if "*" in ranks else tuple(sorted(map(int, ranks)))
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UsageError(
-                f"{path} is not as commbench.train writes it ({error!r}): remove it, or train anew"
+                f"{path} is not as commbench.train writes it ({type(error).__name__}): remove it, or train anew"
             ) from None
         if steps:
             return Injection(", ".join(faults), held, steps)

@@ -142,10 +142,12 @@ def _collectives(found: Attribution) -> Iterator[dict[str, Any]]:
         yield {
             **{"operation": of.operation, "group": of.group_name, "ranks_of_group": list(of.group)},
             **{"number": of.number, "size": of.size, "dtype": of.dtype, "root": of.root, "ranks": list(ranks)},
-            **{name: getattr(one, name).tolist() for name in ("arrival", "end", "wait", "transfer")},
+            **{name: None if one.durations_only else getattr(one, name).tolist() for name in ("arrival", "end")},
+            **{name: getattr(one, name).tolist() for name in ("wait", "transfer")},
             "wait_by_duration": None if one.wait_by_duration is None else one.wait_by_duration.tolist(),
             "late_rank": None if one.culprit is None else found.traces[one.culprit].rank,
-            **{"lateness": one.lateness, "error": known(one.error), "distinguishable": one.distinguishable},
+            **{"lateness": None if one.durations_only else one.lateness, "error": known(one.error)},
+            **{"distinguishable": one.distinguishable, "durations_only": one.durations_only},
             **{"skew_only": one.skew_only, "low_confidence": one.low_confidence},
         }
 

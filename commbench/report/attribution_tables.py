@@ -152,7 +152,8 @@ def collective_table(found: Attribution) -> Table:
         head = [Cell(name), Cell(format_size(size) if size >= 0 else "?", size if size >= 0 else None)]
         head += [Cell(str(ranks), ranks), Cell(str(len(those)), len(those))]
         split = [one for one in those if not one.skew_only]
-        late = _ms(median([one.lateness for one in those]))
+        late_by = [one.lateness for one in those if not one.durations_only]
+        late = _ms(median(late_by)) if late_by else Cell("-")
         doubtful = sum(bool(one.low_confidence) for one in those)
         if not split:
             lines.append([*head, Cell("skew only"), *[Cell("-")] * 5, late, Cell(str(doubtful), doubtful)])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from commbench.attribution.advice import convicted
+from commbench.attribution.advice import convicted, shortest
 from commbench.attribution.analyse import Attribution, set_against
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import ASSUMED
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
+from commbench.attribution.trace import BY_NAME, DEVICE_KINDS, OPERATOR
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median
 from commbench.topology.show import counted
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TIME = "time"
 _MOST = 3  # statements of one kind; the tables have them all
 _WEAK = 0.5  # of the evidence
+_MANY = 0.1  # of the calls
 _SEEN = 4  # names
 
 
@@ -82,18 +84,18 @@ def _calls(found: Attribution) -> Iterator[Statement]:
 
 
 def _names(found: Attribution) -> list[str]:
-    """Return the names that took the most time, of all traces."""
+    """Return the names of work that took the most time, of all traces."""
     import numpy as np
 
     totals: dict[str, int] = {}
     for trace in found.traces:
-        if len(trace.spans):
-            time = np.bincount(
-                trace.spans.name, weights=trace.spans.end - trace.spans.start, minlength=len(trace.names)
-            )
+        spans = trace.spans
+        if len(spans):
+            work = np.isin(spans.kind, (*DEVICE_KINDS, OPERATOR))
+            time = np.bincount(spans.name, weights=(spans.end - spans.start) * work, minlength=len(trace.names))
             for name, its in zip(trace.names, time.tolist(), strict=True):
                 totals[name] = totals.get(name, 0) + int(its)
-    return [name[:40] for name in sorted(totals, key=lambda name: -totals[name])[:_SEEN]]
+    return [name[:40] for name in sorted(totals, key=lambda name: -totals[name])[:_SEEN] if totals[name]]
 
 
 def _late(found: Attribution) -> Iterator[Statement]:
@@ -104,11 +106,22 @@ def _late(found: Attribution) -> Iterator[Statement]:
         yield Statement(SLOW, f"and {counted(len(late) - _MOST, 'more late rank')}, in the table below")
     if late or len(found.traces) == 1 or not found.splits:
         return
+    if not found.culprits and any(one.durations_only for one in found.splits):
+        yield Statement(TIME, _by_durations(found))
+        return
     text = f"no rank is late more often than chance gives ({certainty(found)})"
     if found.culprits:
         most = max(found.culprits, key=lambda one: one.meetings)
         text += f"; most often rank {most.rank}, at {most.meetings} of {counted(most.of, 'collective')}"
     yield Statement(TIME, text)
+
+
+def _by_durations(found: Attribution) -> str:
+    text = "who is late is not known for certain where traces hold durations alone"
+    if (one := shortest(found)) is None:
+        return f"{text}; no rank's are the shortest more often than chance gives"
+    its = f"{one.meetings} of {counted(one.of, 'collective')}"
+    return f"{text}; it is probably rank {one.rank}, whose are the shortest at {its}, if all ranks end at once"
 
 
 def _culprit(found: Attribution, one: Culprit) -> str:
@@ -164,13 +177,19 @@ def _doubts(found: Attribution) -> Iterator[Statement]:
     if found.refusals:
         calls = sum(one.calls for one in found.refusals)
         first = found.refusals[0]
-        text = f"{counted(calls, 'call')} could not be matched: {first.reason} (group {first.group or 'not named'})"
+        text = f"{counted(calls, 'call')} could not be matched: {first.reason} ({first.group or 'no group'})"
         more = f"; {counted(len(found.refusals) - 1, 'more reason')} below" if len(found.refusals) > 1 else ""
         yield Statement(DOUBTED, text + more)
     low = [one for one in found.splits if one.low_confidence]
     if low:
         text = f"{len(low)} of {counted(len(found.splits), 'collective')} with low confidence, the first of them: "
         yield Statement(DOUBTED, text + low[0].low_confidence)
+    recognised = [call.evidence for trace in found.traces for call in trace.calls]
+    if (named := recognised.count(BY_NAME)) > _MANY * len(recognised):
+        text = (
+            f"{named} of {counted(len(recognised), 'call')} were recognised by name alone: what they do is likely, and "
+        )
+        yield Statement(DOUBTED, f"{text}neither sizes nor groups are certain")
     evidence: dict[str, int] = {}
     for one in (one for per in found.layers for one in per):
         for name, time in one.evidence.items():

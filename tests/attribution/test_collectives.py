@@ -187,6 +187,65 @@ def test_where_only_the_asking_is_recorded_arrivals_are_those() -> None:
     assert found.transfer.tolist() == [0, 0]
 
 
+# Only durations
+
+
+def lasting(*durations: int | None, **changes: Any) -> Split:
+    """The split of one call of which only these durations on the ranks are known."""
+    group = tuple(range(len(durations)))
+    calls = [[call(None, None, **{"group": group, "duration": one, "sequence": 1} | changes)] for one in durations]
+    (found,) = splits([trace(r, c, ranks=len(group), host=str(r)) for r, c in enumerate(calls)])
+    return found
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 10**9), min_size=2, max_size=8))
+def test_without_times_waits_are_what_exceeds_the_shortest_duration(durations: list[int]) -> None:
+    found = lasting(*durations)
+    assert found.wait.tolist() == [one - min(durations) for one in durations]
+    assert found.transfer.tolist() == [min(durations)] * len(durations)
+    assert found.wait_by_duration is not None and (found.wait_by_duration == found.wait).all()
+    assert found.durations_only and not found.skew_only
+    assert (found.culprit, found.lateness, found.distinguishable) == (None, 0, False)
+    assert found.low_confidence == "only durations are known: all are taken to end at once"
+
+
+def test_durations_split_as_arrivals_do_where_all_end_at_once() -> None:
+    spans = [(0, 110), (40, 110), (90, 110), (100, 110)]
+    by_arrivals, by_durations = of(spans), lasting(*(end - start for start, end in spans))
+    assert (by_arrivals.wait == by_durations.wait).all() and (by_arrivals.transfer == by_durations.transfer).all()
+    assert (np.diff(by_arrivals.arrival) == np.diff(by_durations.arrival)).all()
+
+
+def test_when_hosts_asked_for_it_does_not_matter_where_devices_told_durations() -> None:
+    calls = [[call(None, None, group=(0, 1), enqueued=t, duration=d, sequence=1)] for t, d in ((0, 50), (900, 70))]
+    (found,) = splits(world(*calls))
+    assert (found.durations_only, found.wait.tolist(), found.culprit) == (True, [0, 20], None)
+
+
+def test_times_are_taken_where_all_ranks_tell_them() -> None:
+    assert not of([(0, 60), (50, 60)], duration=7).durations_only
+
+
+def test_ranks_without_a_trace_are_said_of_durations_too() -> None:
+    traces = [trace(r, [call(None, None, duration=d, sequence=1)]) for r, d in ((0, 5), (2, 9))]
+    (found,) = splits(traces, partial=True)
+    assert found.wait.tolist() == [0, 4]
+    assert found.low_confidence.endswith("; ranks without a trace (1,3): waits are at least these")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"operation": "broadcast", "root": 0}, {"coalesced": True}, {"operation": "unknown"}]
+)
+def test_durations_tell_nothing_of_what_does_not_synchronise_or_is_several(changes: dict[str, Any]) -> None:
+    found = lasting(5, 9, **changes)
+    assert found.skew_only and not found.durations_only and found.wait_by_duration is None
+
+
+def test_where_a_rank_has_no_duration_there_are_none() -> None:
+    assert lasting(5, None).low_confidence == "no times are recorded"
+
+
 # How sure
 
 

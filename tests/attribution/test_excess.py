@@ -128,6 +128,39 @@ def test_the_most_time_in_all_comes_first() -> None:
     assert [(one.size, one.meetings) for one in found] == [(4 << 10, 10), (4 << 20, 3)]
 
 
+@pytest.mark.parametrize(
+    ("name", "format", "device", "backend"),
+    [
+        ("AllReduce", "NCCL Inspector", "", "nccl"),
+        ("ncclDevKernel_Generic", "rocprofv3 JSON", "hip", "rccl"),
+        ("ncclDevKernel_Generic", "PyTorch profiler trace", "cuda", "nccl"),
+        ("rcclAllReduce", "made up", "", "rccl"),
+        ("gloo:all_reduce", "PyTorch Flight Recorder dump", "", "gloo"),
+        ("gloo:all_reduce", "PyTorch profiler trace", "cpu", "gloo"),
+        ("all_reduce", "made up", "", "its library, which the trace does not tell"),
+    ],
+)
+def test_the_library_is_told_by_device_name_or_format(name: str, format: str, device: str, backend: str) -> None:
+    traces, splits = job(name=name)
+    traces = [replace(one, format=format, device=device) for one in traces]
+    every = [ours(time_us=time, backend=of) for of, time in (("nccl", 100.0), ("rccl", 200.0), ("gloo", 300.0))]
+    (found,) = excess(traces, splits, every, ())
+    alone = {"nccl": 100_000, "rccl": 200_000, "gloo": 300_000}.get(backend)
+    assert found.alone == alone
+    assert alone is not None or found.record == f"no record by {backend}"
+
+
+def test_of_durations_alone_the_shortest_is_held_against_the_record() -> None:
+    fields: dict[str, Any] = {"group": (0, 1), "sequence": 1, "elements_in": 1 << 20, "elements_out": 1 << 20}
+    traces = [
+        trace(r, [call(None, None, duration=d, **fields)], ranks=2, host=HOSTS[r], format="NCCL Inspector")
+        for r, d in enumerate((3 * MS, 2 * MS))
+    ]
+    meetings = match(traces).meetings
+    (found,) = excess(traces, [split(one, traces, align(traces, {}, meetings)) for one in meetings], [ours()], ())
+    assert (found.transfer, found.alone, found.excess) == (2 * MS, 500_000, 1_500_000)
+
+
 def test_what_has_no_transfer_or_no_size_is_left_out() -> None:
     assert excess(*job(coalesced=True), [ours()], ()) == ()
     assert excess(*job(dtype=""), [ours()], ()) == ()

@@ -18,11 +18,13 @@ pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
 from commbench.attribution.advice import advise
-from commbench.attribution.analyse import Attribution
+from commbench.attribution.analyse import Attribution, analyse
+from commbench.attribution.chrome import events
 from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
 from commbench.attribution.excess import Excess
 from commbench.attribution.injected import Effect, Injection, Measured
 from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
+from commbench.attribution.trace import BY_NAME
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
 from commbench.report.attribution import render, write
@@ -30,6 +32,7 @@ from commbench.report.attribution_tables import tables
 from commbench.report.attribution_words import ms, words
 from commbench.report.drawing import LAYER_COLOURS, drawings_of_steps, style, thinned
 from commbench.report.figures import late_ranks, step_timeline
+from tests.attribution.jobs import call, world
 from tests.report.attributions import MS, attribution
 from tests.report.test_report import HOSTILE, Page
 
@@ -139,6 +142,56 @@ def test_no_communication_is_said_with_the_names_seen() -> None:
 
 def test_calls_that_are_not_matched_are_said_with_the_reason() -> None:
     assert "doubt 2 calls could not be matched: the counts differ (group other)" in texts(attribution())
+
+
+@pytest.mark.parametrize(("by_name", "said"), [(1, False), (2, True)])
+def test_calls_recognised_by_name_alone_are_said_where_they_are_more_than_a_tenth(by_name: int, said: bool) -> None:
+    """Of 12 calls."""
+    found = attribution()
+    first, second = found.traces
+    calls = [replace(one, evidence=BY_NAME) if k < by_name else one for k, one in enumerate(first.calls)]
+    found = replace(found, traces=(replace(first, calls=tuple(calls)), second))
+    assert (f"doubt {by_name} of 12 calls were recognised by name alone" in texts(found)) == said
+    assert ("recognised" in texts(found)) == said
+
+
+def lasting(*meetings: tuple[int, ...]) -> Attribution:
+    """All-reduces of 4 KiB of which only these durations (us) on the ranks are known."""
+    columns = zip(*meetings, strict=True)
+    group = tuple(range(len(meetings[0])))
+    calls = [[call(None, None, group=group, duration=us * 1000, sequence=n) for n, us in enumerate(c)] for c in columns]
+    return analyse(world(*calls))
+
+
+@pytest.mark.parametrize(("at", "said"), [(5, True), (4, False)])
+def test_by_durations_the_rank_is_named_that_is_the_shortest_more_often_than_chance_gives(at: int, said: bool) -> None:
+    """Of 1024 ways, 16 make one of four ranks the shortest at 4 of 5 or more, beyond 0.05 / 4; one makes it all 5."""
+    found = lasting(*[(9, 8, 5, 9)] * at, *[(5, 8, 9, 9)] * (5 - at))
+    assert ("probably rank 2, whose are the shortest at 5 of 5 collectives" in texts(found)) == said
+    assert ("no rank's are the shortest more often" in texts(found)) != said
+    assert not any(one.kind == "slow" for one in words(found))
+
+
+def test_by_durations_nobody_is_named_for_ends_that_are_ragged_or_equal() -> None:
+    for durations in [(100, 99, 95, 100), (9, 9, 5, 5)]:
+        assert "no rank's are the shortest" in texts(lasting(*[durations] * 20))
+
+
+def test_durations_alone_fill_the_table_of_collectives_and_leave_empty_what_takes_clocks() -> None:
+    """Waits of 4, 3, 0, 1 us; 4096 bytes in 5 us, times 2 (4 - 1) / 4."""
+    found = lasting(*[(9, 8, 5, 6)] * 3)
+    table = tables(found)["collectives"]
+    cells = dict(zip(table.header, table.lines[0], strict=True))
+    assert {name: cells[name].number for name in ("count", "wait (ms)", "at most", "transfer", "busbw", "late by")} == {
+        **{"count": 3, "wait (ms)": pytest.approx(0.002), "at most": 0.004, "transfer": 0.005},
+        **{"busbw": pytest.approx(4096 / 5000 * 1.5), "late by": None},
+    }
+    (first, *_) = screen.as_json(found)["collectives"]
+    assert [first[name] for name in ("arrival", "end", "lateness", "error", "late_rank")] == [None] * 5
+    assert (first["wait"], first["durations_only"]) == ([4000, 3000, 0, 1000], True)
+    assert [one["ph"] for one in events(found, 0) if one["ph"] != "M"] == []
+    assert not list(late_ranks.of_steps(found))
+    assert any("durations alone, no layers" in note for note in found.notes)
 
 
 def test_an_injection_is_told_with_its_interval() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import known
 from commbench.report.attribution_words import ms
 from commbench.report.drawing import Drawing
+
+if TYPE_CHECKING:
+    from commbench.attribution.collectives import Split
 
 PLACE = 10.3  # among the figures of an attribution
 _CELLS = 200  # at most, along and up: of more, neighbours share one
@@ -17,7 +20,7 @@ _CELLS = 200  # at most, along and up: of more, neighbours share one
 
 def of_steps(found: Attribution) -> Iterator[Drawing]:
     """Yield a map where several ranks met."""
-    if len(found.traces) > 1 and any(len(one.places) > 1 for one in found.splits):
+    if len(found.traces) > 1 and _met(found):
         steps = _by_step(found)
         what = "step" if steps else "collective"
         off = known(max(one.error for one in found.alignments))
@@ -33,6 +36,11 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
             f"nothing is known. {clocks} Of more than {_CELLS} neighbours share a cell, which shows the latest.",
             partial(draw, found),
         )
+
+
+def _met(found: Attribution) -> list[Split]:
+    """Return where several ranks met, by clocks: durations alone tell no arrivals."""
+    return [one for one in found.splits if len(one.places) > 1 and not one.durations_only]
 
 
 def _by_step(found: Attribution) -> bool:
@@ -74,7 +82,7 @@ def late_by(found: Attribution) -> Any:
     """Return how late (ns) each trace arrived, (ranks, steps or collectives); NaN where that is not known."""
     import numpy as np
 
-    met = [one for one in found.splits if len(one.places) > 1]
+    met = _met(found)
     late = np.full((len(found.traces), len(met)), np.nan)
     for column, one in enumerate(met):
         late[list(one.places), column] = one.arrival - one.arrival.min()
