@@ -85,7 +85,7 @@ def attribution(
         alignments=tuple(Alignment(SHARED) for _ in traces),
         layers=tuple(layers),
         splits=splits,
-        refusals=(Refusal(name or "other", "the counts differ", 2),),
+        refusals=(Refusal(name or "group other", "the counts differ", 2),),
         culprits=(culprit,),
         excesses=() if excess is None else (excess,),
         ceilings={},
