@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from commbench.attribution.excess import Excess
     from commbench.attribution.injected import Measured
     from commbench.attribution.lateness import Culprit
+    from commbench.attribution.trace import Call
 
 TIME = "time"
 _MOST = 3  # statements of one kind; the tables have them all
@@ -184,12 +185,10 @@ def _doubts(found: Attribution) -> Iterator[Statement]:
     if low:
         text = f"{len(low)} of {counted(len(found.splits), 'collective')} with low confidence, the first of them: "
         yield Statement(DOUBTED, text + low[0].low_confidence)
-    recognised = [call.evidence for trace in found.traces for call in trace.calls]
-    if (named := recognised.count(BY_NAME)) > _MANY * len(recognised):
-        text = (
-            f"{named} of {counted(len(recognised), 'call')} were recognised by name alone: what they do is likely, and "
-        )
-        yield Statement(DOUBTED, f"{text}neither sizes nor groups are certain")
+    every = [call for trace in found.traces for call in trace.calls]
+    if (named := sum(map(_by_name_alone, every))) > _MANY * len(every):
+        text = f"{named} of {counted(len(every), 'call')} were recognised by name alone: what they do is likely, and "
+        yield Statement(DOUBTED, f"{text}neither sizes nor groups are known")
     evidence: dict[str, int] = {}
     for one in (one for per in found.layers for one in per):
         for name, time in one.evidence.items():
@@ -198,6 +197,11 @@ def _doubts(found: Attribution) -> Iterator[Statement]:
     if total and evidence.get(NAME, 0) > _WEAK * total:
         text = f"{percent(evidence[NAME] / total)} of compute and memory are told apart by names of kernels alone"
         yield Statement(DOUBTED, f"{text}: record shapes, and give --peak and --results of commbench.kernels")
+
+
+def _by_name_alone(call: Call) -> bool:
+    """Whether no argument tells more of a call than its name does; Gloo's names are followed by sizes."""
+    return call.evidence == BY_NAME and call.group is None and call.elements_in is call.elements_out is None
 
 
 def _to_do(found: Attribution) -> Iterator[Statement]:

@@ -149,7 +149,10 @@ def test_calls_recognised_by_name_alone_are_said_where_they_are_more_than_a_tent
     """Of 12 calls."""
     found = attribution()
     first, second = found.traces
-    calls = [replace(one, evidence=BY_NAME) if k < by_name else one for k, one in enumerate(first.calls)]
+    calls = [
+        replace(one, evidence=BY_NAME, group=None, elements_in=None, elements_out=None) if k < by_name else one
+        for k, one in enumerate(first.calls)
+    ]
     found = replace(found, traces=(replace(first, calls=tuple(calls)), second))
     assert (f"doubt {by_name} of 12 calls were recognised by name alone" in texts(found)) == said
     assert ("recognised" in texts(found)) == said
