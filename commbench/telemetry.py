@@ -25,7 +25,7 @@ from commbench.attribution.counters import (
 )
 from commbench.attribution.sources import Machine, Source, copied, find
 from commbench.backends.world import Launch, launch
-from commbench.errors import EXIT_USAGE, ResultsError, UsageError
+from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.results import manifest
@@ -45,6 +45,8 @@ EXAMPLES = """examples:
   python -m commbench.telemetry -- ./app
   mpirun -n 8 python -m commbench.telemetry --out results/run1 -- python train.py     one sampler on each node
   python -m commbench.telemetry --sysfs copy -- sleep 5                               counters of a copy of /sys
+  python -m commbench.telemetry --show results/run1                                   what was recorded
+  python -m commbench.telemetry --show before.txt after.txt                           two outputs of perfquery -x
 
 exit codes: the command's own (128 + N where signal N ended it); 2 bad usage or input; 126, 127 it cannot be started
 """
@@ -62,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
     it.add_argument("--out", metavar="PATH", help="a folder, or a file.jsonl (default results/<UTC time>-telemetry)")
     it.add_argument("--sysfs", metavar="DIR", help="a copy of /sys, or of /sys/class/infiniband, to read instead")
     it.add_argument("--json", action="store_true", help="the summary as one JSON object, on standard error too")
+    it.add_argument(
+        "--show", metavar="PATH", nargs="+", help="no command: what was recorded, or what perfquery printed, in figures"
+    )
     return it
 
 
@@ -93,6 +98,11 @@ def _say(text: str) -> None:
 def _carry_out(words: list[str], launched: Launch) -> int:
     place = words.index("--") if "--" in words else len(words)
     options, command = parser().parse_args(words[:place]), words[place + 1 :]
+    if options.show:
+        if command:
+            raise UsageError("--show runs no command: leave out what is behind --")
+        _show(options.show, options.json)
+        return EXIT_OK
     if not command:
         raise UsageError("the command is missing: put it behind -- (python -m commbench.telemetry -- ./app)")
     interval = None if options.interval is None else parse_number(options.interval, "--interval", least=1)
@@ -134,6 +144,25 @@ def _carry_out(words: list[str], launched: Launch) -> int:
         recorder.end({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
     _print_summary(path, recorder, ran, options.json)
     return ran.code
+
+
+def _show(paths: Sequence[str], as_json: bool) -> None:
+    """Print what files hold on standard output."""
+    from commbench.attribution import perfquery
+    from commbench.report import telemetry_screen as screen
+
+    printed = [path for path in paths if perfquery.recognise(path)]
+    series, notes = perfquery.read_series(printed) if printed else ((), ())
+    for path in paths:
+        if path not in printed:
+            more, said = read_series(path)
+            series, notes = (*series, *more), (*notes, *said)
+    found = screen.summarise(series)
+    if as_json:
+        print(json.dumps({"sources": found, "notes": notes}))
+        return
+    seconds = max((float(one.time[-1] - one.time[0]) / 1e9 for one in series if len(one.time)), default=0.0)
+    print("\n".join([*screen.lines(found, seconds), *screen.totals(series), *(f"# note: {note}" for note in notes)]))
 
 
 def _not_started(command: Sequence[str], error: OSError) -> int:

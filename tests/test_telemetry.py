@@ -362,3 +362,48 @@ def test_one_rank_of_a_node_samples_and_all_run_the_command(adapter: Path, tmp_p
     assert done.stdout.count("2 ranks") == 2  # mpirun may put both on one line
     assert done.stderr.count("# telemetry of ") == 1
     assert (recorded(tmp_path / "out")[0]["rank"], recorded(tmp_path / "out")[0]["ranks"]) == (0, 2)
+
+
+# What was recorded, shown
+
+
+PRINTED = """# Port extended counters: Lid 7 port 1 (CapMask: 0x5300 CapMask2: 0x0000002)
+PortXmitData:....................{data}
+PortXmitWait:....................{wait}
+"""
+
+
+def shown(*paths: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        telemetry.main(["--show", *map(str, paths)])
+    assert end.value.code == 0
+
+
+def test_two_outputs_of_perfquery_give_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_text(PRINTED.format(data=1000, wait=10))
+    after.write_text(PRINTED.format(data=1000 + 500_000_000, wait=10 + 30))
+    os.utime(before, (1_000_000, 1_000_000))
+    os.utime(after, (1_000_002, 1_000_002))
+    shown(after, before)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  lid 7/1"))
+    assert row.split() == ["lid", "7/1", "-", "1.000", "-", "-", "-", "15"]  # 4 x 500 MB, and 30 ticks, in 2 s
+
+
+def test_one_output_of_perfquery_gives_totals_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "once").write_text(PRINTED.format(data=1000, wait=10))
+    shown(tmp_path / "once")
+    out = capsys.readouterr().out
+    assert "# lid 7/1: one sample, so that no rate is known; totals: port_xmit_data 4000 B, port_xmit_wait 10" in out
+    assert "no counter" not in out
+
+
+def test_what_is_shown_is_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "junk").write_text("hello")
+    for words, said in (
+        (["--show", str(tmp_path / "junk")], "is no file of commbench.telemetry"),
+        (["--show", str(tmp_path), "--", "true"], "--show runs no command"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            telemetry.main(words)
+        assert end.value.code == 2 and said in capsys.readouterr().err

@@ -18,6 +18,7 @@ from commbench.errors import ResultsError
 
 _HEAD = re.compile(r"# Port(?P<what>.*?)(?: counters)?: Lid (?P<lid>\d+) port (?P<port>\d+|ALL)\b")
 _LINE = re.compile(r"(?P<name>\w+):\.*(?P<value>\S*)\s*")
+_BEGINNING = 4096  # characters that a file is told by
 _SELECTORS = ("PortSelect", "CounterSelect", "CounterSelect2")
 _KERNEL = {"Pkts": "Packets", "SymbolErrorCounter": "SymbolError", "LinkDownedCounter": "LinkDowned"}
 _KERNEL |= {"LinkErrorRecoveryCounter": "LinkErrorRecovery"}
@@ -58,6 +59,15 @@ def read_perfquery(text: str) -> tuple[Port, ...]:
             else:
                 skipped[port].append(line.strip())
     return tuple(Port(*port, counters[port], tuple(skipped[port])) for port in counters)
+
+
+def recognise(path: str | Path) -> bool:
+    """Return whether a file begins as what perfquery prints does."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return bool(read_perfquery(file.read(_BEGINNING)))
+    except OSError:
+        return False  # whoever reads it says why
 
 
 def read_series(files: Sequence[str | Path]) -> tuple[tuple[Series, ...], tuple[str, ...]]:

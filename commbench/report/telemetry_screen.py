@@ -40,6 +40,17 @@ def lines(sources: Sequence[Mapping[str, Any]], seconds: float) -> list[str]:
     return [*_ports(sources), *_processors(sources, seconds), *_gpus(sources)]
 
 
+def totals(series: Sequence[Series]) -> list[str]:
+    """Return a line for each source of which there is one sample: what its counters are, as no rate is known."""
+    found = []
+    for one in series:
+        if len(one.time) == 1:
+            values = {name: float(value[0]) for name, value in one.values.items() if value[0]}
+            texts = [f"{name} {value:.0f} {one.units[name]}".rstrip() for name, value in values.items()]
+            found.append(f"# {one.source}: one sample, so that no rate is known; totals: {', '.join(texts) or 'all 0'}")
+    return found
+
+
 def _ports(sources: Sequence[Mapping[str, Any]]) -> list[str]:
     ports = [one for one in sources if one["kind"] == "rdma"]
     if not ports:
@@ -57,7 +68,7 @@ def _ports(sources: Sequence[Mapping[str, Any]]) -> list[str]:
             cells += [_number(shares[0], 7, 1), _number(shares[1], 8, 1)]
             cells.append(_number(one["counters"].get(WAITS[0], {}).get("rate"), 10, 0))
             lines.append(f"  {one['source']:<{wide}} {' '.join(cells)}")
-    risen = {one["source"]: _risen(one) for one in ports}
+    risen = {one["source"]: _risen(one) for one in ports if one["samples"] > 1}
     lines += [f"# {name} counted: {text}" for name, text in risen.items() if text]
     quiet = [name for name, text in risen.items() if not text]
     return [
