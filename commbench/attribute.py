@@ -85,16 +85,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _carry_out(options: argparse.Namespace, command: str) -> None:
+    from commbench.report import attribution_compare as compare
     from commbench.report import attribution_screen as screen
 
     if options.out:
-        _need()
+        _need(options.out)
     choice = _choice(options)
     found = _attribution(options.traces, options, choice)
     other = _attribution(options.compare, options, choice) if options.compare else None
     if options.json:
         about = screen.as_json(found)
-        print(json.dumps(about if other is None else {"a": about, "b": screen.as_json(other)}, indent=1))
+        if other is not None:
+            about = {"a": about, "b": screen.as_json(other), "comparison": compare.as_json(found, other)}
+        print(json.dumps(about, indent=1))
     elif other is None:
         print(screen.text(found), end="")
     else:
@@ -106,9 +109,12 @@ def _carry_out(options: argparse.Namespace, command: str) -> None:
         print(f"# in {options.out}: {', '.join(names)}", file=sys.stderr)
 
 
-def _need() -> None:
+def _need(folder: str) -> None:
+    """Refuse what --out cannot do, before the analysis."""
     from importlib.util import find_spec
 
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise UsageError(f"--out {folder} is a file: name a folder")
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise UsageError(f"--out needs {', '.join(missing)}: pip install 'commbench[report]'")
 

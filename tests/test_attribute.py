@@ -102,9 +102,20 @@ def test_files_of_the_inspector_without_events_are_split_by_durations(top: Path,
 def test_two_runs_are_compared_layer_by_layer(say: Say) -> None:
     code, out, _ = say("quick", "--compare", "slow")
     assert code == 0
-    assert "steps of one run are not launches" in out
+    assert "A: quick, B: slow" in out and "steps of one run are not launches" in out
     lines = [line.split() for line in out.splitlines()]
     assert [line[0] for line in lines if line and line[0] in ("step", "compute", "waiting", "host")]
+
+
+def test_json_of_two_runs_has_the_comparison(say: Say) -> None:
+    """Of 3 ranks one computes 4 ms longer in each other of 6 steps: of 36 pairs of steps 18 differ."""
+    found = json.loads(say("quick", "--compare", "slow", "--json")[1])
+    assert found.keys() == {"a", "b", "comparison"}
+    told = found["comparison"]
+    assert (told["a"], told["b"]) == ("quick", "slow")
+    (step,) = [one for one in told["layers"] if one["layer"] == "step"]
+    assert (step["b_ns"] - step["a_ns"], step["difference_ns"]) == (2_000_000, 2_000_000)
+    assert (step["low_ns"], step["high_ns"], step["verdict"]) == (0, 4_000_000, "cannot tell")
 
 
 def test_a_folder_gets_a_report_and_all_that_is_in_it(say: Say, tmp_path: Path) -> None:
@@ -143,7 +154,8 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "--peak", "bf16=989"], "unknown data type of --peak 'bf16': did you mean bfloat16"),
         (["slow", "--rdma", "slow"], "slow holds no telemetry-*.jsonl"),
         (["slow", "--results", "nowhere"], "there is no nowhere"),
-        (["slow", "--out", "slow/rank0.json"], "cannot write into slow/rank0.json"),
+        (["slow", "--out", "slow/rank0.json/x"], "cannot write into slow/rank0.json/x"),
+        (["nothing-there", "--out", "slow/rank0.json"], "--out slow/rank0.json is a file: name a folder"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(words: list[str], text: str, say: Say) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.layers import LAYERS
@@ -12,8 +15,14 @@ from commbench.report.tables import Cell, Table
 from commbench.results.spread import difference_interval
 from commbench.results.stats import median
 from commbench.topology.show import counted
+from commbench.units import format_size
 
 STEP = "step"
+ESTIMATOR = (
+    "median of the differences of all pairs of steps, one of B less one of A, with its interval of about 95 %; "
+    "not the difference of the medians in A and B, from which it may differ, in sign as well"
+)
+_NAMED = 4  # collectives in a statement
 _ABOUT = (
     "steps of one run are not launches: intervals are over these steps, each alone, and equal launches differ by more"
 )
@@ -34,6 +43,11 @@ class Change:
     def certain(self) -> bool:
         """Whether the interval leaves no doubt of the difference's sign."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    @property
+    def verdict(self) -> str:
+        """What B takes: "more", "less", or "cannot tell"."""
+        return "cannot tell" if not self.certain else "more" if self.difference > 0 else "less"
 
 
 def changes(a: Attribution, b: Attribution) -> list[Change]:
@@ -66,7 +80,8 @@ def words(a: Attribution, b: Attribution) -> list[Statement]:
     if not every:
         return [Statement(DOUBTED, "one of the runs holds no work: nothing can be compared")]
     step, *layers = every
-    found = [Statement(COMPARED, _text(step))]
+    side_a, side_b = _sides(a, b)
+    found = [Statement(COMPARED, f"A: {side_a}, B: {side_b}"), Statement(COMPARED, _text(step))]
     certain = sorted((one for one in layers if one.certain), key=lambda one: -abs(one.difference))
     found += [Statement(COMPARED, _text(one)) for one in certain]
     rest = [one.layer for one in layers if not one.certain]
@@ -75,6 +90,8 @@ def words(a: Attribution, b: Attribution) -> list[Statement]:
     if len(a.traces) != len(b.traces):
         text = f"A has {counted(len(a.traces), 'rank')} and B {len(b.traces)}: parts of a rank's step are compared"
         found.append(Statement(DOUBTED, text))
+    if unlike := "; ".join(_unlike(a, b)):
+        found.append(Statement(DOUBTED, f"the collectives that were matched differ: {unlike}"))
     for name, one in (("A", a), ("B", b)):
         if one.unsplit >= 0.001:
             text = (
@@ -84,22 +101,69 @@ def words(a: Attribution, b: Attribution) -> list[Statement]:
     return [*found, Statement(DOUBTED, _ABOUT)]
 
 
+def _sides(a: Attribution, b: Attribution) -> tuple[str, str]:
+    """Return where the traces of each run are: their folders, or the files where the folders do not tell them apart."""
+    files = [[trace.source for trace in run.traces] for run in (a, b)]
+    folders = [[os.path.dirname(file) or "." for file in its] for its in files]
+    one, other = map(_first, folders)
+    return (one, other) if one != other else (_first(files[0]), _first(files[1]))
+
+
+def _first(paths: Iterable[str]) -> str:
+    first, *others = dict.fromkeys(paths)
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _unlike(a: Attribution, b: Attribution) -> Iterator[str]:
+    """Yield which operations and sizes of collectives only one of the runs has."""
+    of_a, of_b = (dict.fromkeys((one.meeting.operation, one.meeting.size) for one in run.splits) for run in (a, b))
+    for name, its, others in (("A", of_a, of_b), ("B", of_b, of_a)):
+        only = [
+            f"{what} of {'?' if size is None else format_size(size)}"
+            for what, size in its
+            if (what, size) not in others
+        ]
+        more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
+        if only:
+            yield f"only {name} has {', '.join(only[:_NAMED])}{more}"
+
+
 def _text(one: Change) -> str:
-    more = "more" if one.difference > 0 else "less"
-    text = f"{one.layer}: {ms(one.a)} in A, {ms(one.b)} in B: {ms(abs(one.difference))} {more} a step"
+    text = f"{one.layer}: median {ms(one.a)} in A, {ms(one.b)} in B"
     if one.low is None or one.high is None:
-        return f"{text} (too few steps for an interval)"
-    sure = "" if one.certain else ", which may be none"
-    return f"{text} ({ms(one.low)} to {ms(one.high)}){sure}"
+        return f"{text}; not told apart: too few steps for an interval"
+    if not one.certain:
+        return f"{text}; not told apart: {_range(one.low, one.high)} a step"
+    ends = _range(*sorted((abs(one.low), abs(one.high))))
+    return f"{text}; {ms(abs(one.difference))} {one.verdict} a step ({ends} {one.verdict})"
+
+
+def _range(low: float, high: float) -> str:
+    """Return the ends of an interval, with one unit where both have the same."""
+    (first, unit), last = ms(low).split(), ms(high)
+    return f"{first} to {last}" if last.endswith(f" {unit}") else f"{first} {unit} to {last}"
+
+
+def as_json(a: Attribution, b: Attribution) -> dict[str, Any]:
+    """Return the comparison: which runs, its words, and a line a layer; no number that was not found."""
+    names = ("a", "b", "difference", "low", "high")
+    side_a, side_b = _sides(a, b)
+    return {
+        **{"a": side_a, "b": side_b, "difference": ESTIMATOR},
+        "words": [{"kind": one.kind, "text": one.text} for one in words(a, b)],
+        "layers": [
+            {"layer": one.layer, **{f"{name}_ns": getattr(one, name) for name in names}, "verdict": one.verdict}
+            for one in changes(a, b)
+        ],
+    }
 
 
 def table(a: Attribution, b: Attribution) -> Table:
     """Return a line a layer."""
     lines = []
     for one in changes(a, b):
-        verdict = "cannot tell" if not one.certain else "more" if one.difference > 0 else "less"
         ends = [Cell("-") if end is None else _ms(end) for end in (one.low, one.high)]
-        lines.append([Cell(one.layer), _ms(one.a), _ms(one.b), _ms(one.difference), *ends, Cell(verdict)])
+        lines.append([Cell(one.layer), _ms(one.a), _ms(one.b), _ms(one.difference), *ends, Cell(one.verdict)])
     return Table(["layer", "A (ms)", "B (ms)", "B less A (ms)", "low", "high", "in B"], lines)
 
 

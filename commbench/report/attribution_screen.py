@@ -46,7 +46,8 @@ def text(found: Attribution) -> str:
 
 def comparison_lines(a: Attribution, b: Attribution) -> list[str]:
     """Return what changed from a to b: words, then the table."""
-    return [*statement_lines(compare.words(a, b)), "", *table_lines(compare.table(a, b))]
+    caption = wrapped(f"B less A: {compare.ESTIMATOR}", "# ", "# ")
+    return [*statement_lines(compare.words(a, b)), "", *caption, *table_lines(compare.table(a, b))]
 
 
 def statement_lines(statements: Iterable[Statement]) -> Iterator[str]:

@@ -23,17 +23,17 @@ from commbench.attribution.chrome import events
 from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
 from commbench.attribution.excess import Excess
 from commbench.attribution.injected import Effect, Injection, Measured
-from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
+from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING, Window
 from commbench.attribution.trace import BY_NAME, Operator
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
-from commbench.report.attribution import render, write
+from commbench.report.attribution import FILES, render, write
 from commbench.report.attribution_tables import tables
 from commbench.report.attribution_words import ms, words
 from commbench.report.drawing import LAYER_COLOURS, drawings_of_steps, style, thinned
 from commbench.report.figures import late_ranks, step_timeline
 from tests.attribution.jobs import call, world
-from tests.report.attributions import MS, attribution
+from tests.report.attributions import MS, attribution, layers_of
 from tests.report.test_report import HOSTILE, Page
 
 EXCESS = Excess("allreduce", 4 << 20, 2, 6, 15 * MS, 10 * MS, "run one", 5 * MS, "")
@@ -409,10 +409,85 @@ def test_what_changed_is_told_with_its_sign() -> None:
     }
     assert found[WAITING].certain and not found[HOST].certain
     said = "\n".join(one.text for one in compare.words(a, b))
-    assert "step: 100 ms in A, 130 ms in B: 30 ms more a step (30 ms to 30 ms)" in said
+    assert "step: median 100 ms in A, 130 ms in B; 30 ms more a step (30 to 30 ms more)" in said
+    assert "the collectives that were matched differ" not in said
     assert "no certain change: memory, communication, host" in said
     assert "steps of one run are not launches" in said
     assert max(map(len, screen.comparison_lines(a, b))) <= 100
+
+
+def by_length(steps_ms: list[int], folder: str = "a") -> Attribution:
+    """An attribution whose steps take so long, all of it beyond the usual computed by both ranks."""
+    found = attribution(steps=len(steps_ms))
+    ends = np.cumsum(steps_ms).tolist()
+    windows = [
+        Window(number, (end - its) * MS, end * MS) for number, (its, end) in enumerate(zip(steps_ms, ends, strict=True))
+    ]
+    per = tuple(layers_of(one, {COMPUTE: its}) for one, its in zip(windows, steps_ms, strict=True))
+    traces = tuple(replace(trace, source=f"{folder}/{trace.source}") for trace in found.traces)
+    return replace(found, layers=(per, per), traces=traces)
+
+
+def test_runs_whose_interval_holds_0_are_not_told_apart() -> None:
+    """The medians fall by 2 ms, while the median of the differences of all pairs rises."""
+    a, b = [10, 11, 12, 50, 51, 52, 53], [40, 41, 42, 48, 90, 91, 92]
+    step = compare.changes(by_length(a), by_length(b))[0]
+    assert (step.a, step.b) == (50 * MS, 48 * MS)
+    assert step.difference == median(y - x for x, y in product(a, b)) * MS > 0
+    assert step.low is not None and step.high is not None and step.low < 0 < step.high
+    (said,) = [one.text for one in compare.words(by_length(a), by_length(b)) if one.text.startswith("step:")]
+    ends = f"{step.low / MS:.3g} to {step.high / MS:.3g} ms"
+    assert said == f"step: median 50 ms in A, 48 ms in B; not told apart: {ends} a step"
+    assert "median of the differences of all pairs of steps" in " ".join(
+        screen.comparison_lines(by_length(a), by_length(b))
+    )
+
+
+def test_less_is_told_without_signs_and_few_steps_tell_nothing() -> None:
+    a, b = by_length([60, 61, 62, 63, 64, 65]), by_length([30, 31, 32, 33, 34, 35])
+    step = compare.changes(a, b)[0]
+    assert step.low is not None and step.high is not None and step.high < 0
+    ends = f"{-step.high / MS:.3g} to {-step.low / MS:.3g} ms less"
+    assert f"30 ms less a step ({ends})" in compare.words(a, b)[1].text
+    assert compare.words(by_length([60]), by_length([30]))[1].text.endswith("too few steps for an interval")
+
+
+def test_a_comparison_says_which_run_is_which_and_where_collectives_differ() -> None:
+    a, b = by_length([60] * 6, "slow"), by_length([60] * 6, "plain")
+    assert compare.words(a, b)[0].text == "A: slow, B: plain"
+    renamed = tuple(replace(trace, source=f"slow/other{trace.rank}.json") for trace in b.traces)
+    said_of_one = compare.words(a, replace(b, traces=renamed))[0].text
+    assert said_of_one == "A: slow/rank0.json and 1 more, B: slow/other0.json and 1 more"
+    larger = tuple(replace(one, meeting=replace(one.meeting, size=8 << 20)) for one in b.splits)
+    said = [one.text for one in compare.words(a, replace(b, splits=larger)) if one.kind == "doubt"]
+    assert said[0] == (
+        "the collectives that were matched differ: only A has allreduce of 4M; only B has allreduce of 8M"
+    )
+
+
+def test_json_has_the_comparison_with_its_units(tmp_path: Path) -> None:
+    a, b = attribution(), attribution(scale=2.0)
+    write(a, tmp_path, "commbench attribute", b)
+    found = json.loads((tmp_path / "attribution.json").read_text())["comparison"]
+    assert [one["layer"] for one in found["layers"]] == [compare.STEP, *LAYERS]
+    step = {f"{name}_ns": ns * MS for name, ns in {"a": 100, "b": 130, "difference": 30, "low": 30, "high": 30}.items()}
+    assert found["layers"][0] == {"layer": "step", **step, "verdict": "more"}
+    few = compare.as_json(by_length([60]), by_length([30]))["layers"][0]
+    assert (few["low_ns"], few["high_ns"], few["verdict"]) == (None, None, "cannot tell")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert page.text.count("median of the differences of all pairs of steps") == 2
+
+
+def test_files_of_an_earlier_run_go_and_those_of_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "comparison.csv").write_text("mine")
+    (tmp_path / "own.csv").write_text("mine")
+    write(attribution(), tmp_path, "commbench attribute")
+    assert (tmp_path / "comparison.csv").read_text() == "mine"  # no attribution was there that could have written it
+    both = write(attribution(), tmp_path, "commbench attribute", attribution(scale=2.0))
+    assert "comparison.csv" in both and set(both) <= FILES
+    alone = write(attribution(), tmp_path, "commbench attribute")
+    assert "comparison.csv" not in alone
+    assert {path.name for path in tmp_path.iterdir()} == {*alone, "own.csv"}
 
 
 def test_differences_lie_in_the_middle_of_all_pairs() -> None:
