@@ -156,7 +156,9 @@ def _sweeps(found: Attribution) -> Iterator[Advice]:
     for one in found.excesses:
         if one.alone is None and _measurable(one):
             unknown.setdefault((one.operation, one.ranks, one.group), []).append(one)
-    gloo = " --backend gloo" if all(trace.device == "cpu" for trace in found.traces) else ""
+    # What a device runs is timed by its own clock: --method clock is refused there.
+    on_cpu = all(trace.device == "cpu" for trace in found.traces)
+    how = "--method clock --budget 30 --backend gloo" if on_cpu else "--budget 30"
     sweeps: dict[str, str] = {}  # alike groups take the same one
     for (operation, ranks, _), those in unknown.items():
         least, most = (pick(one.size for one in those) for pick in (min, max))
@@ -164,11 +166,12 @@ def _sweeps(found: Attribution) -> Iterator[Advice]:
         begin, end = (format_size(1 << bits) for bits in (least.bit_length() - 1, (most - 1).bit_length()))
         sizes = approximate_size(least) + (f" to {approximate_size(most)}" if most > least else "")
         name = f"{operation} of {sizes} on {counted(ranks, 'rank')}"
-        command = f"mpirun -n {ranks} python -m commbench.{operation} -b {begin} -e {end} -f 2 --method clock"
+        command = f"mpirun -n {ranks} python -m commbench.{operation} -b {begin} -e {end} -f 2 {how}"
         text = f"what {name} takes alone is not known ({those[0].record}): measure it on these nodes, for --results"
-        sweeps.setdefault(f"{command} --budget 30{gloo} --out results/alone", text)
-    for command, text in list(sweeps.items())[:_MOST]:
-        yield Advice(text, command)
+        sweeps.setdefault(command, text)
+    for number, (command, text) in enumerate(list(sweeps.items())[:_MOST], 1):
+        folder = "results/alone" if number == 1 else f"results/alone-{number}"  # one holds one run
+        yield Advice(text, f"{command} --out {folder}")
 
 
 def _spans_hosts(found: Attribution) -> bool:
