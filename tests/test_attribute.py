@@ -136,7 +136,8 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "--steps", "70"], "--steps 70: the traces have steps 0-5"),
         (["slow", "--window", "5"], "--window is A:B in ms, such as 100:250, or all, not '5'"),
         (["slow", "--window", "9:x"], "B of --window A:B is a number of at least 0, not 'x'"),
-        (["slow", "--window", "9:8"], "--window 9:8 holds no work: the traces run from 0 to "),
+        (["slow", "--window", "9:8"], "--window A:B ends after it begins, and 9:8 does not"),
+        (["slow", "--window", "9000:9001"], "--window 9000:9001 holds no work: the traces run from 0 to "),
         (["slow", "--window", "all", "--steps", "1"], "--window and --steps choose the same in two ways"),
         (["slow", "--peak", "989"], "--peak is TYPE=TFLOPS by comma, or memory=GB/S, such as bfloat16=989, not '989'"),
         (["slow", "--peak", "bf16=989"], "unknown data type of --peak 'bf16': did you mean bfloat16"),
@@ -193,3 +194,8 @@ print([name for name in {heavy} if name in sys.modules])
         [sys.executable, "-c", code], cwd=top, capture_output=True, text=True, env={"PYTHONPATH": str(root)}, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_steps_that_no_trace_has_are_said(say: Say) -> None:
+    _, out, _ = say("slow", "--steps", "4-9")
+    assert "- --steps: no trace has 6-9" in out

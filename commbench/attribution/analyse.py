@@ -290,7 +290,10 @@ def _windows(
     if not all(chosen):
         known = format_ranges(sorted({window.step for its in found for window in its if window.step is not None}))
         raise UsageError(f"--steps {format_ranges(sorted(wanted))}: the traces have steps {known}")
-    return chosen, _lacking(traces, chosen)
+    marked = {window.step for its in found for window in its}
+    none = [step for step in sorted(wanted) if step not in marked]
+    notes = [f"--steps: no trace has {format_ranges(none)}"] if none else []
+    return chosen, [*notes, *_lacking(traces, chosen)]
 
 
 def _lacking(traces: Sequence[Trace], found: Sequence[Sequence[Window]]) -> list[str]:
@@ -316,7 +319,9 @@ def _span(
     begin = min(int(how.common(one.start)) for one, how in zip(wholes, alignments, strict=True))
     end = max(int(how.common(one.end)) for one, how in zip(wholes, alignments, strict=True))
     first, last = (begin + round(ms * 1e6) for ms in span)
-    if not begin <= first < last or first >= end:
+    if first >= last:
+        raise UsageError(f"--window A:B ends after it begins, and {span[0]:g}:{span[1]:g} does not")
+    if first < begin or first >= end:
         raise UsageError(
             f"--window {span[0]:g}:{span[1]:g} holds no work: the traces run from 0 to {(end - begin) / 1e6:.3f} ms"
         )

@@ -142,7 +142,7 @@ def _doubts(wish: Wish, held: Held, before: Placement, after: Placement) -> list
             "that want such a group within one"
         )
     if held.least < wish.error:
-        found.append(f"the least gain, {100 * max(0.0, held.least):.0f} %, is below what it may be off by")
+        found.append(f"the least gain, {100 * held.least:.1f} %, is below what it may be off by")
     return found
 
 

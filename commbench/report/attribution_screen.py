@@ -24,7 +24,7 @@ MOST = {"ranks": 16, "steps": 10, "collectives": 20, "late": 8}  # lines on scre
 ABOUT = {
     "ranks": "parts of their steps in %; calls: all communication, as most tools count it",
     "steps": "parts over all ranks in %, and the rank that the others waited for longest",
-    "layers": "over all ranks and steps; a step: the median",
+    "layers": "over all ranks and steps; a step: the mean",
     "collectives": "times in ms, wait the mean over ranks; busbw in GB/s, of the transfer alone",
     "late": "last for certain, waits under work too; more: than others spent in that layer before it",
     "unmatched": "calls without a counterpart on other ranks, by group",

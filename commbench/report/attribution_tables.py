@@ -127,7 +127,7 @@ def layer_table(found: Attribution) -> Table:
         steps = [parts[layer] for per in found.parts for parts in per]
         lines.append(
             [
-                *(Cell(layer), _ms(median(steps)), _ms(max(steps)), _percent(sum(totals), found.time)),
+                *(Cell(layer), _ms(fmean(steps)), _ms(max(steps)), _percent(sum(totals), found.time)),
                 *(_percent(shares[least], 1), _rank(found.traces[least].rank)),
                 *(_percent(shares[most], 1), _rank(found.traces[most].rank)),
             ]

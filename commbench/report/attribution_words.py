@@ -110,6 +110,10 @@ def _late(found: Attribution) -> Iterator[Statement]:
     if not found.culprits and any(one.durations_only for one in found.splits):
         yield Statement(TIME, _by_durations(found))
         return
+    if not found.culprits and not all(map(set_against, found.alignments)):
+        text = "who is late cannot be told, as clocks are not set against one another: clock-rankN.json, as "
+        yield Statement(DOUBTED, f"{text}commbench.train writes them, beside the traces would do")
+        return
     text = f"no rank is late more often than chance gives ({certainty(found)})"
     if found.culprits:
         most = max(found.culprits, key=lambda one: one.meetings)
@@ -129,8 +133,13 @@ def _culprit(found: Attribution, one: Culprit) -> str:
     text = f"rank {one.rank} is late: the last one at {one.meetings} of the {one.of} collectives at which any rank was "
     text += f"late for certain, by {ms(one.lateness)} (median)"
     if found.steps:
-        each = found.waited_for(one.rank) / (len(found.traces) - 1) / len(found.steps)
-        text += f"; each other rank waits {ms(each)} a step for it (mean), hidden under work or not"
+        others = [place for place, trace in enumerate(found.traces) if trace.rank != one.rank]
+        share = len(others) * len(found.steps)
+        each = found.waited_for(one.rank) / share
+        exposed = min(each, sum(found.totals(place)[WAITING] for place in others) / share)
+        where = "in this window" if found.steps == (None,) else "a step"
+        text += f"; each other rank waits {ms(each)} {where} for it (mean), of which work and transfers hide all but "
+        text += ms(exposed)
     if one.cause == EARLIER and one.upstream:
         text += f"; it had waited itself in {one.through or 'another group'}, for rank {one.upstream[-1]}"
     elif one.cause:
@@ -202,7 +211,14 @@ def _doubts(found: Attribution) -> Iterator[Statement]:
     total = sum(evidence.values())
     if total and evidence.get(NAME, 0) > _WEAK * total:
         text = f"{percent(evidence[NAME] / total)} of compute and memory are told apart by names of kernels alone"
-        yield Statement(DOUBTED, f"{text}: record shapes, and give --peak and --results of commbench.kernels")
+        yield Statement(DOUBTED, f"{text}: {_lacking(found)}")
+
+
+def _lacking(found: Attribution) -> str:
+    """Return what would tell compute from memory better than names do."""
+    shapes = any(operator.shapes for trace in found.traces for operator in trace.operators)
+    ceilings = "--peak float32=TFLOP/S,memory=GB/S, or for the latter --results of commbench.kernels"
+    return f"give {ceilings}" if shapes else f"record shapes (record_shapes=True), and give {ceilings}"
 
 
 def _by_name_alone(call: Call) -> bool:

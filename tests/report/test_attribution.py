@@ -24,7 +24,7 @@ from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
 from commbench.attribution.excess import NO_PORTS, Excess
 from commbench.attribution.injected import Effect, Injection, Measured
 from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING
-from commbench.attribution.trace import BY_NAME
+from commbench.attribution.trace import BY_NAME, Operator
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
 from commbench.report.attribution import render, write
@@ -60,6 +60,12 @@ def test_the_late_rank_is_told_with_how_often_how_long_and_why() -> None:
     assert "by 30 ms (median); each other rank waits 30 ms a step for it" in said
     assert "it spends 30 ms more than they do in compute (clocks agree to 0 ms: one host)" in said
     assert "do rank 1 computes longer than the others before it arrives; on its node (n0) (pip install" in said
+
+
+def test_without_steps_a_window_is_spoken_of() -> None:
+    found = attribution()
+    wholes = tuple((replace(per[0], window=replace(per[0].window, step=None)),) for per in found.layers)
+    assert "in this window for it (mean)" in texts(replace(found, layers=wholes))
 
 
 def test_lateness_that_chance_may_give_convicts_nobody() -> None:
@@ -221,6 +227,22 @@ def test_no_communication_is_said_with_the_names_seen() -> None:
     found = attribution()
     bare = replace(found, traces=tuple(replace(one, calls=()) for one in found.traces), splits=(), culprits=())
     assert "no communication was recognised in any trace; names seen: none" in texts(bare)
+
+
+def test_who_is_late_is_not_told_without_a_common_clock() -> None:
+    found = attribution()
+    apart = [replace(one, source=ASSUMED, error=UNKNOWN_ERROR, clock=str(k)) for k, one in enumerate(found.alignments)]
+    said = texts(replace(found, culprits=(), alignments=tuple(apart)))
+    assert "doubt who is late cannot be told, as clocks are not set against one another" in said
+    assert "no rank is late" not in said
+
+
+def test_what_names_lack_is_named() -> None:
+    found = attribution()
+    assert "record shapes (record_shapes=True), and give --peak" in texts(found)
+    shapes = (Operator("aten::mm", ((2, 2), (2, 2))),)
+    told = texts(replace(found, traces=tuple(replace(one, operators=shapes) for one in found.traces)))
+    assert "record shapes" not in told and "alone: give --peak float32=TFLOP/S,memory=GB/S" in told
 
 
 def test_calls_that_are_not_matched_are_said_with_the_reason() -> None:
