@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from commbench.attribution.collectives import DIFFER
-from commbench.attribution.excess import MORE
+from commbench.attribution.excess import NO_PORTS
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.topology.show import counted
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
 _LEVEL = 0.05  # how often chance convicts any rank, at most
 _MOST = 3  # lines of one kind
+_KERNELS = " (pip install 'commbench[kernels]')"
 _UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
     COMPUTE: ("computes longer than the others before it arrives", "python -m commbench.kernels"),
@@ -123,6 +124,7 @@ def _late(found: Attribution) -> Iterator[Advice]:
             continue
         why, command = _CAUSES.get(one.cause, _UNSEEN)
         where = "on all nodes" if "mpirun" in command else f"on its node{hosts.get(one.rank, '')}"
+        where += _KERNELS if "commbench.kernels" in command else ""
         yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
     if not late and found.time and found.share(WAITING) >= _HIGH:
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
@@ -136,25 +138,44 @@ def _transfers(found: Attribution) -> Iterator[Advice]:
         text = f"{_name(one)} takes longer than alone while ports are congested: find the links, and another placement"
         yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
         yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
-    slower = [one for one in found.excesses if one.alone and one.transfer > MORE * one.alone]
-    for one in [one for one in slower if not one.congested][:1]:
+    for one in [one for one in found.excesses if one.longer and not one.congested][:1]:
         text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
-        if one.congestion:
-            yield Advice(text + "counters show no congestion: look for slow links", _pairs(one))
-        else:
-            yield Advice(
-                text + "why is not known: counters of the ports (--rdma DIR) would tell congestion", _pairs(one)
-            )
-    large = found.share(COMMUNICATION) >= _WAITED
-    for one in [one for one in found.excesses if one.alone is None and _measurable(one) and large][:1]:
-        text = f"what {_name(one)} takes alone is not known ({one.record}): measure it on these nodes, for --results"
-        size = format_size(one.size)
-        gloo = " --backend gloo" if all(trace.device == "cpu" for trace in found.traces) else ""
-        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.{one.operation} -b {size} -e {size}{gloo}")
+        if one.congestion and one.congestion != NO_PORTS:
+            text += "counters show no congestion: look for slow links"
+            yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
+        elif not one.congestion and _spans_hosts(found):
+            text += "why is not known: counters of the ports, recorded beside the job and given as --rdma counters/, "
+            yield Advice(f"{text}would tell congestion", "python -m commbench.telemetry --out counters/ -- ...")
+    if found.share(COMMUNICATION) >= _WAITED:
+        yield from _sweeps(found)
 
 
-def _pairs(one: Excess) -> str:
-    return f"mpirun -n {one.ranks} python -m commbench.pairs"
+def _sweeps(found: Attribution) -> Iterator[Advice]:
+    """Yield one sweep for each operation and group, over all its sizes of which no record is there."""
+    unknown: dict[tuple[str, int, str], list[Excess]] = {}
+    for one in found.excesses:
+        if one.alone is None and _measurable(one):
+            unknown.setdefault((one.operation, one.ranks, one.group), []).append(one)
+    # What a device runs is timed by its own clock: --method clock is refused there.
+    on_cpu = all(trace.device == "cpu" for trace in found.traces)
+    how = "--method clock --budget 30 --backend gloo" if on_cpu else "--budget 30"
+    sweeps: dict[str, str] = {}  # alike groups take the same one
+    for (operation, ranks, _), those in unknown.items():
+        least, most = (pick(one.size for one in those) for pick in (min, max))
+        # Between two sizes times are interpolated: powers of two around them all are enough.
+        begin, end = (format_size(1 << bits) for bits in (least.bit_length() - 1, (most - 1).bit_length()))
+        sizes = approximate_size(least) + (f" to {approximate_size(most)}" if most > least else "")
+        name = f"{operation} of {sizes} on {counted(ranks, 'rank')}"
+        command = f"mpirun -n {ranks} python -m commbench.{operation} -b {begin} -e {end} -f 2 {how}"
+        text = f"what {name} takes alone is not known ({those[0].record}): measure it on these nodes, for --results"
+        sweeps.setdefault(command, text)
+    for number, (command, text) in enumerate(list(sweeps.items())[:_MOST], 1):
+        folder = "results/alone" if number == 1 else f"results/alone-{number}"  # one holds one run
+        yield Advice(text, f"{command} --out {folder}")
+
+
+def _spans_hosts(found: Attribution) -> bool:
+    return len({trace.host for trace in found.traces if trace.host}) > 1
 
 
 def _measurable(one: Excess) -> bool:
@@ -170,13 +191,13 @@ def _layers(found: Attribution) -> Iterator[Advice]:
     shares = {layer: found.share(layer) for layer in (COMPUTE, MEMORY, COMMUNICATION, WAITING, HOST)}
     top = max(shares, key=lambda layer: shares[layer])
     if top == MEMORY and shares[MEMORY] >= _LARGE:
-        text = "memory-bound work is the largest part: see what the memory of these devices can give"
+        text = f"memory-bound work is the largest part: see what the memory of these devices can give{_KERNELS}"
         yield Advice(text, "python -m commbench.kernels.weight_update")
     told = any(one.cause == HOST for one in convicted(found))
     if top == HOST and shares[HOST] >= _LARGE and not told:
         text = "nothing runs for the largest part: input, launches or a capture of the trace; look at the host"
         yield Advice(text, "python -m commbench.doctor")
     known = shares[COMMUNICATION] - found.unsplit
-    if known >= _HIGH and shares[WAITING] < known / 2:
+    if known >= _HIGH and shares[WAITING] < known / 2 and _spans_hosts(found):
         text = "transfers are a large part, with little waiting: another order of ranks, or algorithm, may take less"
         yield Advice(text, "python -m commbench.recommend --topology FILE --results DIR")

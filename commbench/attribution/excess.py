@@ -2,7 +2,8 @@
 
 What a collective takes alone is the time of records of ours (`commbench.allreduce`, ...) of the same operation,
 library, number of ranks and nodes; between two sizes it lies on a straight line of logarithms, and beyond them nothing
-is said. The transfer of a meeting begins when the last rank comes and ends when the last one is done, as in records.
+is said. Records have an interval, and what lies within it is not called longer. The transfer of a meeting begins when
+the last rank comes and ends when the last one is done, as in records.
 
 What transfers take beyond that is called congestion only if counters of network ports say so: they rose in samples that
 hold such a transfer, and hardly in those that hold none. Ports count for all that they carry, so that also bytes are
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ MORE = 1.1  # times what a collective takes alone, from which on it takes longer
 ROSE = 5.0  # times as fast as beside the windows, before a counter is said to have risen in them
 METHODS = ("clock", "barrier", "loop")  # of measuring, that with the least skew first
 _NAMED = 3  # ports in a message
+NO_PORTS = "the counters given tell nothing of the ports of these hosts"
 LIBRARIES = ("gloo", "mpi")  # that call their spans by their own name: gloo:all_reduce
 
 
@@ -57,6 +59,13 @@ class Excess:
     congestion: str  # what counters say: "" no counters, else in words, with the figures
     congested: bool = False  # longer than alone for certain, while counters rose that did not rise beside
     group: str = ""  # how it is called on screen
+    alone_low: int | None = None  # the interval of alone: of several records the least and the most
+    alone_high: int | None = None
+
+    @property
+    def longer(self) -> bool:
+        """Whether the transfer is beyond all that was measured alone, and by more than equal launches differ."""
+        return self.alone is not None and self.transfer > max(MORE * self.alone, self.alone_high or 0)
 
 
 def excess(
@@ -119,11 +128,11 @@ def _backend(name: str, trace: Trace) -> str:
 def _excess(
     kind: _Kind, splits: Sequence[Split], traces: Sequence[Trace], records: Sequence[Record], counters: Sequence[Series]
 ) -> Excess:
-    transfer = round(median([_transfer(split) for split in splits]))
-    alone, record = _alone(kind, records)
+    transfer = round(median([transfer_of(split) for split in splits]))
+    (alone, low, high), record = _alone(kind, records)
     beyond = None if alone is None else transfer - alone
     said, rose = _ports(kind, splits, traces, counters)
-    return Excess(
+    found = Excess(
         operation=kind.operation,
         size=kind.size,
         ranks=len(kind.group),
@@ -133,23 +142,28 @@ def _excess(
         record=record,
         excess=beyond,
         congestion=said,
-        congested=rose and alone is not None and transfer > MORE * alone,
         group=kind.label,
+        alone_low=low,
+        alone_high=high,
     )
+    return replace(found, congested=rose and found.longer)
 
 
-def _transfer(split: Split) -> int:
-    """Return how long a meeting went on after the last rank had come."""
+def transfer_of(split: Split) -> int:
+    """Return how long (ns) a meeting went on after the last rank had come."""
     return int(split.end.max() - split.arrival.max())
 
 
 # What it takes alone
 
 
-def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[int | None, str]:
-    """Return what a collective takes alone by records (ns) and which ones those are, or None and why none fits."""
+_NONE = None, None, None
+
+
+def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[tuple[int, int, int] | tuple[None, None, None], str]:
+    """Return what a collective takes alone by records (ns), from and to, and which ones, or None and why none fits."""
     if not records:
-        return None, "no records were given"
+        return _NONE, "no records were given"
     nodes = kind.nodes
     rules: list[tuple[str, Callable[[Record], bool]]] = [
         (f"of {kind.operation}", lambda one: one.collective == kind.operation),
@@ -162,28 +176,34 @@ def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[int | None, str]:
     for words, rule in rules:
         records = [one for one in records if rule(one)]
         if not records:
-            return None, f"no record {words}"
+            return _NONE, f"no record {words}"
     own = [one for one in records if one.algorithm == "auto"]
     if not own:
-        return None, "no record of the library's own choice (algorithm auto)"
+        return _NONE, "no record of the library's own choice (algorithm auto)"
     # Times of unlike types, libraries or methods are never mixed: those most like the job's are taken.
     own.sort(
         key=lambda one: (one.dtype != kind.dtype, METHODS.index(one.method) if one.method in METHODS else len(METHODS))
     )
     first = own[0]
-    curve: dict[int, list[float]] = defaultdict(list)
+    curve: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     for one in own:
         if (one.dtype, one.method, one.library) == (first.dtype, first.method, first.library) and one.time_us:
-            curve[one.size].append(one.time_us)
+            # Of too few rounds there is no interval; the time itself is all that is known then.
+            its = one.time_us, one.time_us_low or one.time_us, one.time_us_high or one.time_us
+            curve[one.size].append(its)
     words = f"{first.library}, {first.dtype}, method {first.method}"
     sizes = sorted(curve)
     if not sizes[0] <= kind.size <= sizes[-1]:
-        ends = f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
-        return None, f"no record of this size: those of {words} go from {ends}"
-    times = [median(curve[size]) for size in sizes]
-    alone = float(np.exp(np.interp(np.log(kind.size), np.log(sizes), np.log(times))))
+        known = f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
+        return _NONE, f"no record of this size: those of {words} go from {known}"
+    of_sizes = [zip(*curve[size], strict=True) for size in sizes]
+    ends = [(median(times), min(lows), max(highs)) for times, lows, highs in of_sizes]
+    alone, low, high = (
+        round(float(np.exp(np.interp(np.log(kind.size), np.log(sizes), np.log(column)))) * 1e3)
+        for column in zip(*ends, strict=True)
+    )
     between = "" if kind.size in curve else ", interpolated between sizes"
-    return round(alone * 1e3), f"{words}{between}"
+    return (alone, low, high), f"{words}{between}"
 
 
 def _same_hosts(kind: _Kind, record: Record) -> bool:
@@ -202,7 +222,7 @@ def _ports(
     windows = _windows(splits, traces)
     ports = [series for series in counters if series.kind == "rdma" and series.host in windows and len(series.time) > 1]
     if not ports:
-        return "", False
+        return NO_PORTS if counters else "", False
     rose: dict[str, _Rise] = {}
     inside, beside = 0, 0
     for series in ports:

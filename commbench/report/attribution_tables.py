@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import known
+from commbench.attribution.excess import transfer_of
 from commbench.attribution.lateness import waited
 from commbench.attribution.layers import LAYERS, WAITING, Layers
 from commbench.report.tables import Cell, Table
@@ -17,7 +18,6 @@ from commbench.units import format_size
 
 if TYPE_CHECKING:
     from commbench.attribution.collectives import Split
-    from commbench.attribution.excess import Excess
 
 TABLES = ("ranks", "steps", "layers", "collectives", "late", "unmatched", "notes")
 
@@ -142,7 +142,9 @@ def collective_table(found: Attribution) -> Table:
     for one in found.splits:
         key = (one.meeting.operation, one.meeting.size or -1, len(one.meeting.group))
         groups.setdefault(key, []).append(one)
-    excesses = {(one.operation, one.size, one.ranks): one for one in reversed(found.excesses)}
+    alone: dict[tuple[str, int, int], set[int | None]] = {}
+    for its in found.excesses:
+        alone.setdefault((its.operation, its.size, its.ranks), set()).add(its.alone)
 
     def in_all(those: Iterable[Split]) -> int:
         return -sum(int(one.wait.sum() + one.transfer.sum()) for one in those)
@@ -159,11 +161,11 @@ def collective_table(found: Attribution) -> Table:
             lines.append([*head, Cell("skew only"), *[Cell("-")] * 5, late, Cell(str(doubtful), doubtful)])
             continue
         waits = [float(value) for one in split for value in one.wait]
-        transfer = median([median([float(value) for value in one.transfer]) for one in split])
+        transfer = round(median([transfer_of(one) for one in split]))
         lines.append(
             [
                 *(*head, _ms(fmean(waits)), _ms(max(waits)), _ms(transfer), _busbw(name, size, ranks, transfer)),
-                *(*_excess(excesses.get((name, max(size, 0), ranks))), late, Cell(str(doubtful), doubtful)),
+                *(*_excess(transfer, alone.get((name, size, ranks), set())), late, Cell(str(doubtful), doubtful)),
             ]
         )
     header = ["operation", "size (B)", "ranks", "count", "wait (ms)", "at most", "transfer", "busbw", "alone", "excess"]
@@ -179,8 +181,10 @@ def _busbw(name: str, size: int, ranks: int, transfer: float) -> Cell:
     return Cell(f"{value:.3g}", value)
 
 
-def _excess(one: Excess | None) -> Iterator[Cell]:
-    for value in (None, None) if one is None else (one.alone, one.excess):
+def _excess(transfer: int, alone: set[int | None]) -> Iterator[Cell]:
+    """Yield what a line takes alone, and beyond that: nothing where its groups do not take the same alone."""
+    (one,) = alone if len(alone) == 1 else (None,)
+    for value in (None, None) if one is None else (one, transfer - one):
         yield Cell("-") if value is None else _ms(value)
 
 

@@ -175,12 +175,18 @@ def _measured(one: Measured) -> str:
 
 
 def _excesses(found: Attribution) -> Iterator[Statement]:
-    known = [one for one in found.excesses if one.alone is not None and one.excess]
+    known = [one for one in found.excesses if one.alone is not None]
     for one in known[:_MOST]:
-        text = f"{excess_name(one)}: {ms(one.transfer)} of transfer, {ms(one.alone or 0)} alone ({one.record}): "
-        text += f"{ms(abs(one.excess or 0))} {'more' if (one.excess or 0) > 0 else 'less'}"
-        text += f"; {one.congestion}" if one.congestion else "; without counters nothing tells why"
-        yield Statement(SLOW if (one.excess or 0) > 0 else TIME, text)
+        alone, low, high, more = one.alone or 0, one.alone_low or 0, one.alone_high or 0, one.excess or 0
+        interval = f"{ms(low)} to {ms(high)}; " if high > low else ""
+        text = f"{excess_name(one)}: {ms(one.transfer)} of transfer, {ms(alone)} alone ({interval}{one.record}): "
+        if one.longer:
+            text += f"{ms(more)} more; {one.congestion or 'without counters nothing tells why'}"
+        elif low <= one.transfer <= high:
+            text += "within what was measured alone"
+        else:
+            text += f"{ms(abs(more))} {'more, as equal launches may differ' if more > 0 else 'less'}"
+        yield Statement(SLOW if one.longer else TIME, text)
 
 
 def _doubts(found: Attribution) -> Iterator[Statement]:

@@ -12,7 +12,7 @@ import pytest
 from commbench.attribution.clocks import align
 from commbench.attribution.collectives import Split, split
 from commbench.attribution.counters import Series
-from commbench.attribution.excess import Excess, excess
+from commbench.attribution.excess import NO_PORTS, Excess, excess
 from commbench.attribution.matching import match
 from commbench.attribution.trace import Trace
 from commbench.results.record import Record
@@ -77,6 +77,33 @@ def test_between_two_sizes_the_time_lies_on_a_line_of_logarithms() -> None:
 
 def test_of_several_records_of_a_size_the_median_counts() -> None:
     assert only(ours(time_us=400.0), ours(time_us=500.0), ours(time_us=900.0)).alone == 500_000
+
+
+def test_of_several_records_the_interval_is_from_the_least_to_the_most() -> None:
+    known = ours(time_us=500.0, time_us_low=450.0, time_us_high=700.0)
+    found = only(known, ours(time_us=520.0, time_us_low=480.0, time_us_high=530.0))
+    assert (found.alone_low, found.alone, found.alone_high) == (450_000, 510_000, 700_000)
+    found = only(known, ours(time_us=900.0, time_us_low=None, time_us_high=None))  # too few rounds for an interval
+    assert (found.alone_low, found.alone_high) == (450_000, 900_000)
+
+
+def test_between_two_sizes_the_ends_of_the_interval_lie_on_such_lines_too() -> None:
+    low = ours(1 << 20, 100.0, time_us_low=90.0, time_us_high=110.0)
+    found = only(low, ours(16 << 20, 900.0, time_us_low=400.0, time_us_high=1600.0))
+    assert found.alone_low == pytest.approx(math.sqrt(90e3 * 400e3), abs=1)
+    assert found.alone_high == pytest.approx(math.sqrt(110e3 * 1600e3), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("time_us", "high", "longer"),
+    [(500.0, 600.0, True), (500.0, 2100.0, False), (1900.0, 1950.0, False), (1800.0, 1950.0, True)],
+)
+def test_a_transfer_of_2_ms_is_longer_beyond_both_the_interval_and_a_tenth(
+    time_us: float, high: float, longer: bool
+) -> None:
+    counters = (port(port_xmit_wait=rising(100, 70.0)),)
+    found = only(ours(time_us=time_us, time_us_low=time_us, time_us_high=high), counters=counters)
+    assert (found.longer, found.congested) == (longer, longer)
 
 
 @pytest.mark.parametrize(
@@ -219,9 +246,9 @@ def test_without_an_excess_nothing_is_called_congestion() -> None:
 
 
 def test_ports_of_other_hosts_and_other_kinds_of_counters_say_nothing() -> None:
-    assert only(ours(), counters=(port("node7", port_xmit_wait=rising(100, 70.0)),)).congestion == ""
+    assert only(ours(), counters=(port("node7", port_xmit_wait=rising(100, 70.0)),)).congestion == NO_PORTS
     other = replace(port(port_xmit_wait=rising(100, 70.0)), kind="gpu")
-    assert only(ours(), counters=(other,)).congestion == ""
+    assert only(ours(), counters=(other,)).congestion == NO_PORTS
     assert not only(ours(), counters=(port(port_rcv_packets=rising(100, 70.0)),)).congested
 
 

@@ -21,7 +21,7 @@ from commbench.attribution.advice import advise
 from commbench.attribution.analyse import Attribution, analyse
 from commbench.attribution.chrome import events
 from commbench.attribution.clocks import ASSUMED, UNKNOWN_ERROR, Alignment
-from commbench.attribution.excess import Excess
+from commbench.attribution.excess import NO_PORTS, Excess
 from commbench.attribution.injected import Effect, Injection, Measured
 from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING, Window
 from commbench.attribution.trace import BY_NAME, Operator
@@ -59,7 +59,7 @@ def test_the_late_rank_is_told_with_how_often_how_long_and_why() -> None:
     assert "slow rank 1 is late: the last one at 6 of the 6 collectives" in said
     assert "by 30 ms (median); each other rank waits 30 ms a step for it" in said
     assert "it spends 30 ms more than they do in compute (clocks agree to 0 ms: one host)" in said
-    assert "do rank 1 computes longer than the others before it arrives; on its node (n0): python -m" in said
+    assert "do rank 1 computes longer than the others before it arrives; on its node (n0) (pip install" in said
 
 
 def test_without_steps_a_window_is_spoken_of() -> None:
@@ -114,7 +114,90 @@ def test_an_excess_is_no_congestion_unless_counters_say_so() -> None:
 
 def test_without_a_record_the_command_that_makes_one_is_named() -> None:
     found = attribution(excess=replace(EXCESS, alone=None, excess=None, record="no record"))
-    assert "mpirun -n 2 python -m commbench.allreduce -b 4M -e 4M" in [one.command for one in found.advice]
+    command = "mpirun -n 2 python -m commbench.allreduce -b 4M -e 4M -f 2 --budget 30 --out results/alone"
+    assert command in [one.command for one in found.advice]
+
+
+def test_one_sweep_for_each_group_is_over_all_sizes_without_a_record() -> None:
+    """3 to 5 MiB lie between 2 and 8; the size that has a record is left out, and a group of its own has its own."""
+    unknown = replace(EXCESS, alone=None, excess=None, record="no record", group="dp")
+    mib = [replace(unknown, size=size << 20) for size in (5, 3, 4)]
+    other = replace(unknown, ranks=4, size=1000, group="tp")
+    found = replace(attribution(), excesses=(*mib, replace(EXCESS, size=64 << 20, group="dp"), other))
+    cpu = replace(found, traces=tuple(replace(trace, device="cpu") for trace in found.traces))
+    how = "-f 2 --method clock --budget 30 --backend gloo --out"
+    not_known = "takes alone is not known (no record): measure it on these nodes, for --results"
+    assert [(one.text, one.command) for one in advise(cpu) if not_known in one.text] == [
+        (
+            f"what allreduce of 3 MiB to 5 MiB on 2 ranks {not_known}",
+            f"mpirun -n 2 python -m commbench.allreduce -b 2M -e 8M {how} results/alone",
+        ),
+        (
+            f"what allreduce of 1000 B on 4 ranks {not_known}",
+            f"mpirun -n 4 python -m commbench.allreduce -b 512 -e 1K {how} results/alone-2",
+        ),
+    ]
+    gpu = replace(found, traces=tuple(replace(trace, device="cuda") for trace in found.traces))
+    # The library's work is timed by the device there, which --method clock excludes.
+    command = "mpirun -n 2 python -m commbench.allreduce -b 2M -e 8M -f 2 --budget 30 --out results/alone"
+    assert command in [one.command for one in advise(gpu)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "alone", "said"),
+    [
+        (
+            9,
+            11,
+            10,
+            "slow allreduce of 4 MiB on 2 ranks: 15 ms of transfer, 10 ms alone (9 ms to 11 ms; run one): 5 ms",
+        ),
+        (
+            9,
+            16,
+            10,
+            "time allreduce of 4 MiB on 2 ranks: 15 ms of transfer, 10 ms alone (9 ms to 16 ms; run one): within",
+        ),
+        (14, 14.5, 14, "(14 ms to 14.5 ms; run one): 1 ms more, as equal launches may differ"),
+        (
+            19,
+            21,
+            20,
+            "time allreduce of 4 MiB on 2 ranks: 15 ms of transfer, 20 ms alone (19 ms to 21 ms; run one): 5 ms less",
+        ),
+    ],
+)
+def test_only_what_is_beyond_the_interval_and_a_tenth_is_slow(low: float, high: float, alone: int, said: str) -> None:
+    it = replace(EXCESS, alone=alone * MS, excess=(15 - alone) * MS)
+    it = replace(it, alone_low=round(low * MS), alone_high=round(high * MS))
+    assert said in texts(attribution(excess=it))
+
+
+def on_hosts(found: Attribution) -> Attribution:
+    """The same with each rank on a host of its own."""
+    return replace(found, traces=tuple(replace(trace, host=f"n{trace.rank}") for trace in found.traces))
+
+
+def test_counters_are_asked_for_only_where_ranks_span_hosts_and_none_were_given() -> None:
+    telemetry = "python -m commbench.telemetry --out counters/ -- ..."
+    for congestion, hosts, wanted in (("", 1, False), ("", 2, True), (NO_PORTS, 2, False), ("none rose", 2, False)):
+        found = attribution(excess=replace(EXCESS, congestion=congestion))
+        commands = [one.command for one in advise(on_hosts(found) if hosts > 1 else found)]
+        assert (telemetry in commands) == wanted
+        assert ("mpirun -n 2 python -m commbench.pairs" in commands) == (congestion == "none rose")
+
+
+def test_another_order_of_ranks_is_proposed_only_where_they_span_hosts() -> None:
+    found = attribution(scale=0)  # 15 of 70 ms are transfer, and nobody waits
+    assert not any("another order of ranks" in one.text for one in advise(found))
+    assert any("another order of ranks" in one.text for one in advise(on_hosts(found)))
+
+
+def test_kernels_are_proposed_with_what_they_need() -> None:
+    assert any(
+        "pip install 'commbench[kernels]'" in one.text and one.command == "python -m commbench.kernels"
+        for one in attribution().advice
+    )
 
 
 def test_one_trace_alone_says_that_waiting_cannot_be_told() -> None:
@@ -268,6 +351,25 @@ def test_tables_have_the_numbers() -> None:
     assert [(one["step"], one["waited for"], one["in all (ms)"]) for one in steps] == [
         (str(k), "1", "30") for k in range(6)
     ]
+
+
+def test_the_excess_of_the_table_is_its_transfer_less_alone() -> None:
+    """Rank 0 ends 4 ms before rank 1: the meeting takes 15 ms from the last arrival to the last end, not a median."""
+    found = attribution(excess=EXCESS)
+    ragged = [
+        replace(one, end=one.end - np.array([4 * MS, 0]), transfer=one.transfer - np.array([4 * MS, 0]))
+        for one in found.splits
+    ]
+    found = replace(found, splits=tuple(ragged))
+
+    def shown(found: Attribution) -> list[str]:
+        table = tables(found)["collectives"]
+        (line,) = (dict(zip(table.header, line, strict=True)) for line in table.lines)
+        return [line[name].text for name in ("transfer", "alone", "excess")]
+
+    assert shown(found) == ["15", "10", "5"]
+    other = replace(EXCESS, alone=2 * MS, excess=13 * MS, group="tp")  # one line of groups that differ alone
+    assert shown(replace(found, excesses=(EXCESS, other))) == ["15", "-", "-"]
 
 
 def test_csv_has_numbers_as_they_are() -> None:
