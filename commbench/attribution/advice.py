@@ -127,10 +127,16 @@ def _late(found: Attribution) -> Iterator[Advice]:
         where += _KERNELS if "commbench.kernels" in command else ""
         yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
     if not late and found.time and found.share(WAITING) >= _HIGH:
-        command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce --method clock"
+        how = " --method clock" if _on_cpu(found) else ""
+        command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce{how}"
         yield Advice(
             "ranks wait for one another, and none of them stands out: see whether that is so without work", command
         )
+
+
+def _on_cpu(found: Attribution) -> bool:
+    """Whether no device worked: what one runs is timed by its own clock, and --method clock is refused there."""
+    return all(trace.device == "cpu" for trace in found.traces)
 
 
 def _transfers(found: Attribution) -> Iterator[Advice]:
@@ -156,9 +162,7 @@ def _sweeps(found: Attribution) -> Iterator[Advice]:
     for one in found.excesses:
         if one.alone is None and _measurable(one):
             unknown.setdefault((one.operation, one.ranks, one.group), []).append(one)
-    # What a device runs is timed by its own clock: --method clock is refused there.
-    on_cpu = all(trace.device == "cpu" for trace in found.traces)
-    how = "--method clock --budget 30 --backend gloo" if on_cpu else "--budget 30"
+    how = "--method clock --budget 30 --backend gloo" if _on_cpu(found) else "--budget 30"
     sweeps: dict[str, str] = {}  # alike groups take the same one
     for (operation, ranks, _), those in unknown.items():
         least, most = (pick(one.size for one in those) for pick in (min, max))
