@@ -154,7 +154,7 @@ def collective_table(found: Attribution) -> Table:
         head = [Cell(name), Cell(format_size(size) if size >= 0 else "?", size if size >= 0 else None)]
         head += [Cell(str(ranks), ranks), Cell(str(len(those)), len(those))]
         split = [one for one in those if not one.skew_only]
-        late_by = [one.lateness for one in those if not one.durations_only]
+        late_by = [one.lateness for one in those if known(one.error) is not None]
         late = _ms(median(late_by)) if late_by else Cell("-")
         doubtful = sum(bool(one.low_confidence) for one in those)
         if not split:

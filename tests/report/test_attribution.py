@@ -28,7 +28,7 @@ from commbench.attribution.trace import BY_NAME, Operator
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
 from commbench.report.attribution import FILES, render, write
-from commbench.report.attribution_tables import tables
+from commbench.report.attribution_tables import collective_table, tables
 from commbench.report.attribution_words import ms, words
 from commbench.report.drawing import LAYER_COLOURS, drawings_of_steps, style, thinned
 from commbench.report.figures import late_ranks, step_timeline
@@ -235,6 +235,8 @@ def test_who_is_late_is_not_told_without_a_common_clock() -> None:
     said = texts(replace(found, culprits=(), alignments=tuple(apart)))
     assert "doubt who is late cannot be told, as clocks are not set against one another" in said
     assert "no rank is late" not in said
+    table = collective_table(replace(found, splits=tuple(replace(one, error=UNKNOWN_ERROR) for one in found.splits)))
+    assert {row[table.header.index("late by")].text for row in table.lines} == {"-"}
 
 
 def test_what_names_lack_is_named() -> None:
