@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -190,8 +191,8 @@ def _noted(traces: Sequence[Trace]) -> list[str]:
 def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace], list[str]]:
     """Return one trace of each rank of one job, sorted by rank, and what was left out.
 
-    Where a rank has files of several formats, the one with spans is taken. Raises UsageError unless `partial`, which
-    leaves out what does not fit the others.
+    Where a rank has files of several formats, the one with spans is taken; where all have several recordings, one
+    after the other, the last. Raises UsageError unless `partial`, which leaves out what does not fit the others.
     """
     if not traces:
         raise UsageError("there is no trace: name files, or a folder of them")
@@ -216,6 +217,8 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
         raise UsageError(
             f"{_several(beyond)}: ranks count from 0, so that there is no such one: name the files by rank"
         )
+    ordered, said = _last_recordings(ordered)
+    notes += said
     kept: dict[int | None, Trace] = {}
     others: Counter[tuple[str, str]] = Counter()
     for trace in ordered:
@@ -239,6 +242,32 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
             raise UsageError(f"{text}: name a trace of each rank that does, or --partial leaves these out")
         return timed, [*notes, f"{LEFT_OUT}{text}"]
     return chosen, notes
+
+
+def _last_recordings(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
+    """Return the last one of each rank where all ranks have as many, one after the other: a profiler's cycles."""
+    cycles: dict[str, dict[int | None, list[Trace]]] = {}
+    for trace in traces:
+        cycles.setdefault(trace.format, {}).setdefault(trace.rank, []).append(trace)
+    left_out: list[Trace] = []
+    notes = []
+    for form, of_rank in cycles.items():
+        counts = {len(its) for its in of_rank.values()}
+        if len(counts) == 1 and (count := counts.pop()) > 1:
+            in_order = [_one_after_the_other(its) for its in of_rank.values()]
+            if all(in_order):
+                left_out += [trace for its in in_order for trace in its[:-1]]
+                notes.append(f"{count} recordings of each rank ({form}): the last is taken; name files for another")
+    return [trace for trace in traces if not any(trace is other for other in left_out)], notes
+
+
+def _one_after_the_other(traces: Sequence[Trace]) -> list[Trace]:
+    """Return traces in order of time; none where they overlap or have no times."""
+    if not all(len(trace.spans) for trace in traces):
+        return []
+    ordered = sorted(traces, key=lambda trace: int(trace.spans.start.min()))
+    apart = all(int(one.spans.end.max()) <= int(other.spans.start.min()) for one, other in pairwise(ordered))
+    return ordered if apart else []
 
 
 def _same_job(trace: Trace, job: str, ranks: int | None) -> bool:

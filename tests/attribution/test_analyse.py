@@ -244,6 +244,31 @@ def test_a_rank_twice_is_named_and_partial_takes_the_first() -> None:
     assert [one.source for one in found.traces] == ["rank0.json", "rank1.json", "rank2.json"]
 
 
+def later(one: Trace, by: int) -> Trace:
+    """The same recording `by` ns later, in another file."""
+    spans = replace(one.spans, start=one.spans.start + by, end=one.spans.end + by, launched=one.spans.launched + by)
+    calls = [
+        replace(
+            call, **{name: at + by for name in ("start", "end", "enqueued") if (at := getattr(call, name)) is not None}
+        )
+        for call in one.calls
+    ]
+    steps = [replace(step, start=step.start + by, end=step.end + by) for step in one.steps]
+    return replace(one, source=f"later-{one.source}", spans=spans, calls=tuple(calls), steps=tuple(steps))
+
+
+def test_of_recordings_one_after_the_other_the_last_is_taken() -> None:
+    """As the profiler's schedule leaves them with repeat=2, one file a cycle."""
+    first = traces_of(job())
+    second = [later(one, 3_600_000 * MS) for one in first]
+    found = analyse([*second, *first])
+    assert [one.source for one in found.traces] == [one.source for one in second]
+    assert any(note.startswith("2 recordings of each rank") for note in found.notes)
+    assert [found.totals(place) for place in range(3)] == [analyse(first).totals(place) for place in range(3)]
+    with pytest.raises(UsageError, match="rank 0 is in"):  # of rank 0 alone there are two
+        analyse([*first, second[0]])
+
+
 def test_a_rank_without_times_among_those_with_some_is_named_and_partial_leaves_it_out() -> None:
     """As where one rank's file is a Flight Recorder dump of Gloo, and the others' are of the profiler."""
     traces = traces_of(job())

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -618,3 +618,21 @@ def test_intervals_of_differences_cover_the_true_one() -> None:
         assert low is not None and high is not None
         held += low <= 1 <= high
     assert held >= 276
+
+
+def test_the_page_names_every_key_of_the_json() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "attribution.md").read_text(encoding="utf-8")
+    lines = page.split("## JSON\n")[1].split("\n## ")[0].splitlines()
+    told = {
+        line.split("|")[1].strip(" `"): set(re.findall(r"`(\w+)`", line.split("|")[2]))
+        for line in lines
+        if line.startswith("| ")
+    }
+    whole = screen.as_json(attribution())
+    for name, some in {
+        "the object": whole,
+        **{name: whole[name][0] for name in ("words", "ranks", "collectives", "late")},
+        "excess": [one.name for one in fields(Excess)],
+        "windows": whole["ranks"][0]["windows"][0],
+    }.items():
+        assert set(some) <= told[name], name
