@@ -101,7 +101,9 @@ def read_file(path: str | Path) -> list[Trace]:
                     raise UsageError(f"{error}; {unpacked.broken}") from None
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror or error}") from None
-    return [_noted(trace, unpacked.broken) for trace in traces] if unpacked.broken else traces
+    if not unpacked.broken:
+        return traces
+    return [dataclasses.replace(trace, whole=False, notes=(*trace.notes, unpacked.broken)) for trace in traces]
 
 
 def _folder(top: Path, seen: set[Path]) -> list[Trace]:
@@ -138,10 +140,6 @@ def _files(top: Path) -> Iterator[Path]:
         hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
         if path.is_file() and not hidden and not any(map(path.match, _BESIDE)):
             yield path
-
-
-def _noted(trace: Trace, note: str) -> Trace:
-    return dataclasses.replace(trace, notes=(*trace.notes, note))
 
 
 class _Unpacked(io.RawIOBase):

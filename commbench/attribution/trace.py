@@ -129,6 +129,7 @@ class Trace:
     names: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     operators: tuple[Operator, ...] = ()
+    whole: bool = True  # the file did not break off
     notes: tuple[str, ...] = ()  # what was clipped, left out or not understood, each in a sentence
 
     @property

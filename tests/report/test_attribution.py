@@ -239,6 +239,13 @@ def test_who_is_late_is_not_told_without_a_common_clock() -> None:
     assert {row[table.header.index("late by")].text for row in table.lines} == {"-"}
 
 
+def test_a_trace_that_breaks_off_is_a_doubt() -> None:
+    found = attribution()
+    assert "breaks off" not in texts(found)
+    cut = replace(found, traces=(found.traces[0], replace(found.traces[1], whole=False)))
+    assert "doubt rank 1: the file breaks off, and only what stands before that was looked at" in texts(cut)
+
+
 def test_what_names_lack_is_named() -> None:
     found = attribution()
     assert "record shapes (record_shapes=True), and give --peak" in texts(found)

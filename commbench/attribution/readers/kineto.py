@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -85,7 +85,7 @@ def read(stream: BinaryIO, source: str) -> list[Trace]:
     if not rows.count:
         why = notes[-1] if notes else f"the {rows.others} others are of no category that is known here"
         raise UsageError(f"{source} holds no event of operators, kernels or annotations: {why}")
-    return [_trace(rows, events.rest, source, notes)]
+    return [replace(_trace(rows, events.rest, source, notes), whole=events.complete)]
 
 
 @contextmanager
