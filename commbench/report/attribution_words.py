@@ -193,7 +193,8 @@ def _doubts(found: Attribution) -> Iterator[Statement]:
     if cut := [trace.label for trace in found.traces if not trace.whole]:
         more = f" and {len(cut) - _SEEN} more" if len(cut) > _SEEN else ""
         text = f"{', '.join(cut[:_SEEN])}{more}: the file breaks off, and only what stands before that was looked at"
-        yield Statement(DOUBTED, text)
+        # A profiler writes thread by thread: what is missing is not only the end.
+        yield Statement(DOUBTED, f"{text}; parts of every step may be missing")
     if found.refusals:
         calls = sum(one.calls for one in found.refusals)
         first = found.refusals[0]
