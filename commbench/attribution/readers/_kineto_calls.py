@@ -8,7 +8,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,8 +42,9 @@ class Found:
     sequence: int | None = None
 
 
-class Table(Protocol):
-    """The columns of a trace that calls are made from."""
+@dataclass
+class Table:
+    """The events of a trace as columns, sorted by start."""
 
     start: Times
     end: Times
@@ -51,8 +52,10 @@ class Table(Protocol):
     name: NDArray[np.int32]
     lane: NDArray[np.int32]
     operator: NDArray[np.int32]
+    correlation: Times
     external: Times
-    places: Times
+    places: Times  # of each row that was read, -1 where it was left out
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -21,7 +21,7 @@ import numpy as np
 from commbench.attribution.readers import _kineto_facts as facts
 from commbench.attribution.readers import _values
 from commbench.attribution.readers._json_events import Events
-from commbench.attribution.readers._kineto_calls import Found, Job, find_calls
+from commbench.attribution.readers._kineto_calls import Found, Job, Table, find_calls
 from commbench.attribution.trace import (
     ANNOTATION,
     DEVICE_KINDS,
@@ -252,22 +252,6 @@ def _wholes(values: list[Any]) -> Times:
         return np.array([-1 if number is None else number for number in numbers], dtype=np.int64)
 
 
-@dataclass
-class _Table:
-    """The rows as arrays, sorted by start."""
-
-    start: Times
-    end: Times
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
-    lane: NDArray[np.int32]
-    operator: NDArray[np.int32]
-    correlation: Times
-    external: Times
-    places: Times  # of each row that was read, -1 where it was left out
-    notes: list[str] = field(default_factory=list)
-
-
 def _trace(rows: _Rows, rest: Mapping[str, Any], source: str, notes: list[str]) -> Trace:
     unix, base = _base(rows, rest.get("baseTimeNanoseconds"))
     table = _table(rows, base)
@@ -320,7 +304,7 @@ def _base(rows: _Rows, written: Any) -> tuple[bool, int]:
     return (True, base) if base and base < 4 * 10**18 else (False, 0)
 
 
-def _table(rows: _Rows, base: int) -> _Table:
+def _table(rows: _Rows, base: int) -> Table:
     """Return the rows sorted, without those that have no time, and with no span that cannot have been so long."""
     began, length = np.concatenate(rows.start), np.concatenate(rows.length)
     notes = []
@@ -345,7 +329,7 @@ def _table(rows: _Rows, base: int) -> _Table:
     def column(values: Any, dtype: Any) -> Any:
         return np.asarray(values, dtype=dtype)[kept][order]
 
-    table = _Table(
+    table = Table(
         start[order],
         end[order],
         column(rows.kind, np.uint8),
@@ -367,7 +351,7 @@ def _nanoseconds(microseconds: NDArray[np.float64]) -> Times:
     return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
 
 
-def _clip(table: _Table) -> None:
+def _clip(table: Table) -> None:
     """Cut off spans that overflowed.
 
     A stream does one thing after the other, but what a graph launches with one call, so a span that is mostly in the
@@ -400,7 +384,7 @@ def _clip(table: _Table) -> None:
         table.notes.append(f"{int(endless.sum())} spans go on for days after all others began: cut off there")
 
 
-def _causes(table: _Table, device: NDArray[np.bool_]) -> Times:
+def _causes(table: Table, device: NDArray[np.bool_]) -> Times:
     """Return the row of the call that launched each row, -1 where it is not in the trace."""
     cause = np.full(len(table.start), -1, dtype=np.int64)
     calls = np.flatnonzero(np.isin(table.kind, (RUNTIME, SYNC)) & (table.correlation >= 0))
@@ -415,7 +399,7 @@ def _causes(table: _Table, device: NDArray[np.bool_]) -> Times:
     return cause
 
 
-def _serve(table: _Table, device: NDArray[np.bool_], cause: Times) -> None:
+def _serve(table: Table, device: NDArray[np.bool_], cause: Times) -> None:
     """Give work and launches the operator that they serve.
 
     That is told by the external id; traces before 2023 repeat the correlation there, and then it is the innermost
@@ -439,7 +423,7 @@ def _serve(table: _Table, device: NDArray[np.bool_], cause: Times) -> None:
         table.operator[these[around >= 0]] = table.operator[around[around >= 0]]
 
 
-def _innermost(table: _Table, ops: Times, times: Times) -> Times:
+def _innermost(table: Table, ops: Times, times: Times) -> Times:
     """Return the row of the innermost of nested operators, in order, at each of the times; -1 for none."""
     if not len(ops):
         return np.full(len(times), -1, dtype=np.int64)
@@ -458,7 +442,7 @@ def _innermost(table: _Table, ops: Times, times: Times) -> Times:
     return np.where(at >= 0, ops[at], -1)
 
 
-def _steps(rows: _Rows, table: _Table, names: Sequence[str], notes: list[str]) -> tuple[Step, ...]:
+def _steps(rows: _Rows, table: Table, names: Sequence[str], notes: list[str]) -> tuple[Step, ...]:
     """Return the steps marked on the host, each once, none reaching into the next."""
     places = sorted(place for row in rows.steps if (place := int(table.places[row])) >= 0)
     steps: dict[int, tuple[int, int]] = {}
@@ -478,7 +462,7 @@ def _steps(rows: _Rows, table: _Table, names: Sequence[str], notes: list[str]) -
     )
 
 
-def _device(names: Sequence[str], table: _Table, device: NDArray[np.bool_], rows: _Rows) -> str:
+def _device(names: Sequence[str], table: Table, device: NDArray[np.bool_], rows: _Rows) -> str:
     """Return where work ran."""
     if device.any():
         used = np.unique(table.name[np.isin(table.kind, (RUNTIME, SYNC))])
