@@ -1,7 +1,10 @@
-"""Starts a job with the mpirun of this environment's MPI wheel, and leaves no process of it behind.
+"""Starts a job with the mpirun of this environment's MPI wheel, and leaves no process and no file of it behind.
 
 Every process of a job carries a mark in its environment, by which it is found again: mpirun's own process group does
 not hold all ranks, as launchers give them groups of their own.
+
+Every job has a folder for temporary files of its own: a killed Open MPI leaves `ompi.PID` in it, and a later one that
+is given the same process number refuses to start over that.
 """
 
 from __future__ import annotations
@@ -110,10 +113,11 @@ class Job:
 
     def __init__(self, command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self._mark = uuid.uuid4().hex
+        self._temporary = tempfile.TemporaryDirectory(prefix="job-")
         self._process = subprocess.Popen(
             command,
             cwd=cwd,
-            env=_environment(env or {}, self._mark),
+            env=_environment({"TMPDIR": self._temporary.name} | dict(env or {}), self._mark),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -127,6 +131,7 @@ class Job:
     def __exit__(self, *error: object) -> None:
         self.kill()
         self._process.communicate()
+        self._temporary.cleanup()
 
     @property
     def launcher(self) -> int:
