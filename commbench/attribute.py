@@ -14,18 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.command import run_command
+from commbench.errors import UsageError, unknown_name
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
-from commbench.units import expand_ranges, parse_number
+from commbench.units import expand_ranges, parse_number, parse_whole
 
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution, Choice
+    from commbench.attribution.trace import Trace
 
 MOST_STEPS = 1_000_000  # of --steps: more than traces hold
 MEMORY = "memory"  # of --peak: GB/s
 CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
+WORTH = 64 << 20  # bytes of traces: reading fewer takes no longer than starting processes for them
 EXAMPLES = """examples:
   python -m commbench.attribute traces/                          one trace a rank, of the PyTorch profiler and others
   python -m commbench.attribute traces/ --results results/ --rdma counters/ --out attribution/
@@ -66,22 +68,16 @@ def parser() -> argparse.ArgumentParser:
         help="write report.html, pictures, tables as CSV, attribution.json, and trace.json for Perfetto",
     )
     add("--json", action="store_true", help="print JSON")
+    add = it.add_argument_group("how it is done").add_argument
+    add("--processes", metavar="N", help="traces that are read at once (default: a core each)")
+    add("--progress", choices=("auto", "on", "off"), default="auto", help="a bar (default: where there is a terminal)")
     return it
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Print the attribution, and exit."""
-    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
     words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        _carry_out(parser().parse_args(words), f"commbench attribute {shlex.join(words)}")
-        sys.stdout.flush()
-    except UsageError as error:
-        from commbench.report.compare_screen import printable
-
-        print(f"commbench attribute: error: {printable(str(error))}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE) from None
-    raise SystemExit(EXIT_OK)
+    run_command("attribute", lambda: _carry_out(parser().parse_args(words), f"commbench attribute {shlex.join(words)}"))
 
 
 def _carry_out(options: argparse.Namespace, command: str) -> None:
@@ -151,13 +147,12 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
     from commbench.attribution.clocks import read_readings
     from commbench.attribution.counters import read_series
     from commbench.attribution.injected import read_injection
-    from commbench.attribution.reading import read
     from commbench.results.collect import collect
 
     records = [record for run in collect(options.results) for record in run.records if not record.simulated]
     counters, notes = read_series(options.rdma) if options.rdma else ((), ())
     bandwidth, flops = _peaks(options.peak)
-    traces = read(paths)
+    traces = _read(paths, options)
     used, _ = one_of_each_rank(traces, choice.partial)
     folders = dict.fromkeys(Path(trace.source).parent for trace in used)
     clocks = [path for folder in folders for path in sorted(folder.glob(CLOCKS))]
@@ -172,6 +167,28 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
         injection=read_injection(folders),
         notes=notes,
     )
+
+
+def _read(paths: Sequence[str], options: argparse.Namespace) -> list[Trace]:
+    """Return the traces of the files, read by as many processes as there are cores where they are large."""
+    from commbench.attribution.reading import read, sizes
+    from commbench.backends.world import affinity, quota
+    from commbench.measure.progress import Progress
+
+    total = sum(sizes(paths))
+    if options.processes is None:
+        processes = min(len(affinity()), quota()) if total >= WORTH else 1
+    else:
+        processes = parse_whole(options.processes, "--processes", least=1)
+    done = 0
+    with Progress(options.progress, total >> 20, "megabyte") as progress:
+
+        def told(size: int) -> None:
+            nonlocal done
+            done += size
+            progress.update(lambda: done >> 20, lambda: None)
+
+        return read(paths, processes, told)
 
 
 def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:

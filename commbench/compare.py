@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.command import run_command
+from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, UsageError
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 from commbench.units import parse_number
 
 EXAMPLES = """examples:
@@ -83,14 +83,7 @@ def fraction(text: str, what: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Compare, print, and exit."""
-    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)  # a reader who left does not change the code
-    try:
-        code = _carry_out(parser().parse_args(arguments))
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"commbench compare: error: {error}", file=sys.stderr, flush=True)
-        code = EXIT_USAGE
-    raise SystemExit(code)
+    run_command("compare", lambda: _carry_out(parser().parse_args(arguments)))
 
 
 def _carry_out(options: argparse.Namespace) -> int:

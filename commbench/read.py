@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError
+from commbench.command import run_command
+from commbench.errors import ResultsError, UsageError
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 from commbench.results.collect import collect
 from commbench.results.kernels import KERNELS
 from commbench.results.reading import Reading
@@ -51,47 +51,41 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Print what the files hold, and exit."""
-    out = Patient(sys.stdout)
-    sys.stdout, sys.stderr = out, Patient(sys.stderr)
+    run_command("read", lambda: _carry_out(parser().parse_args(arguments)))
+
+
+def _carry_out(options: argparse.Namespace) -> None:
     readings: list[Reading] = []
-    try:
-        options = parser().parse_args(arguments)
-        for path in options.paths:
-            try:
-                readings += collect([path])
-            except ResultsError as error:
-                if len(options.paths) == 1:
-                    raise UsageError(str(error)) from None
-                print(f"commbench read: {error}", file=sys.stderr, flush=True)
-    except UsageError as error:
-        print(f"commbench read: error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE) from None
+    for path in options.paths:
+        try:
+            readings += collect([path])
+        except ResultsError as error:
+            if len(options.paths) == 1:
+                raise
+            print(f"commbench read: {error}", file=sys.stderr, flush=True)
     if not readings:
-        print("commbench read: error: nothing was recognised", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE)
-    {"table": print_table, "csv": print_csv, "json": print_json}[options.format](readings, out)
+        raise UsageError("nothing was recognised")
+    {"table": print_table, "csv": print_csv, "json": print_json}[options.format](readings)
     if options.format != "json":
         for reading in readings:
             for found in reading.findings:
                 print(f"# {found}", file=sys.stderr, flush=True)
-    sys.stdout.flush()
-    raise SystemExit(EXIT_OK)
 
 
-def print_table(readings: Sequence[Reading], out: Patient) -> None:
+def print_table(readings: Sequence[Reading]) -> None:
     """Print a table for each table of each file, with what its rows share above it."""
     for reading in readings:
-        print(f"# {reading.source}: {reading.format}, {len(reading)} records", file=out)
+        print(f"# {reading.source}: {reading.format}, {len(reading)} records")
         above = ""
         for table in reading.tables:
             for row in table.rows:
                 record = table.record(row)
                 head = _shared(record)
                 if head != above:
-                    print(f"# {head}\n{HEAD}", file=out)
+                    print(f"# {head}\n{HEAD}")
                     above = head
-                print(_line(record), file=out)
-        print(file=out)
+                print(_line(record))
+        print()
 
 
 def _shared(record: Record) -> str:
@@ -127,19 +121,19 @@ def _line(record: Record) -> str:
     return text if record.status == "ok" else f"{text}  {record.status}: {record.reason}"
 
 
-def print_csv(readings: Sequence[Reading], out: Patient) -> None:
+def print_csv(readings: Sequence[Reading]) -> None:
     """Print one row a record: the source, the line in it, and the fields of a record."""
     writer = None
     for reading in readings:
         for record, line in reading.located():
             row = {"source": reading.source, "line": line, **record.to_dict()}
             if writer is None:
-                writer = csv.DictWriter(out, fieldnames=list(row), lineterminator="\n")
+                writer = csv.DictWriter(sys.stdout, fieldnames=list(row), lineterminator="\n")
                 writer.writeheader()
             writer.writerow(row)
 
 
-def print_json(readings: Sequence[Reading], out: Patient) -> None:
+def print_json(readings: Sequence[Reading]) -> None:
     """Print one JSON object: of each file its format, its records with their lines, and its findings."""
     files = [
         {
@@ -150,7 +144,7 @@ def print_json(readings: Sequence[Reading], out: Patient) -> None:
         }
         for reading in readings
     ]
-    print(json.dumps({"files": files}, indent=1), file=out)
+    print(json.dumps({"files": files}, indent=1))
 
 
 if __name__ == "__main__":

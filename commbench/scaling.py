@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.command import run_command
+from commbench.errors import UsageError, unknown_name
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
     from commbench.model.scaling import Point
@@ -51,14 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Print the table, and exit."""
-    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
-    try:
-        _carry_out(parser().parse_args(arguments))
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"commbench scaling: error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE) from None
-    raise SystemExit(EXIT_OK)
+    run_command("scaling", lambda: _carry_out(parser().parse_args(arguments)))
 
 
 def _carry_out(options: argparse.Namespace) -> None:

@@ -24,7 +24,8 @@ import importlib
 import io
 import pkgutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -68,21 +69,77 @@ def readers() -> tuple[Reader, ...]:
     return tuple(cast(Reader, importlib.import_module(f"{folder.__name__}.{name}")) for name in names)
 
 
-def read(paths: Iterable[str | Path]) -> list[Trace]:
+def read(paths: Iterable[str | Path], processes: int = 1, told: Callable[[int], None] | None = None) -> list[Trace]:
     """Return what files, and the files in folders, hold, each file once; plain or gzipped.
 
     In a folder, files that cannot be read are left out, and a note of the folder's traces names them. Raises UsageError
     for a file that was named and cannot be read, and for a folder in which nothing can.
+
+    `processes`: how many files are read at once, each by a process of its own. With more than one, a script that calls
+    this has to keep its own work under `if __name__ == "__main__"`. `told` is called with the bytes of each file read.
     """
+    chosen = list(_chosen(paths))
     found: list[Trace] = []
+    with closing(_outcomes([file for one in chosen for file in one.files], processes)) as outcomes:
+        for one in chosen:
+            known: dict[Path, list[Trace] | UsageError] = {}
+            for file in one.files:
+                known[file] = outcome = next(outcomes)
+                if told is not None:
+                    told(_size(file))
+                if isinstance(outcome, UsageError) and not one.folder:
+                    raise outcome
+            found += _used(one, known)
+    return found
+
+
+def sizes(paths: Iterable[str | Path]) -> list[int]:
+    """Return the bytes of all files that `read` would read."""
+    return [_size(file) for one in _chosen(paths) for file in one.files]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+    """What was named: a file, or a folder."""
+
+    top: Path
+    folder: bool
+    files: tuple[Path, ...]  # that did not come before
+    again: int  # files that did
+
+
+def _chosen(paths: Iterable[str | Path]) -> Iterator[_Chosen]:
     seen: set[Path] = set()
     for path in map(Path, paths):
-        if path.is_dir():
-            found += _folder(path, seen)
-        elif path.resolve() not in seen:
-            seen.add(path.resolve())
-            found += read_file(path)
-    return found
+        folder = path.is_dir()
+        named = list(_files(path)) if folder else [path]
+        files = {file.resolve(): file for file in named if file.resolve() not in seen}
+        seen.update(files)
+        yield _Chosen(path, folder, tuple(files.values()), len(named) - len(files))
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):  # reading it will say why
+        return path.stat().st_size
+    return 0
+
+
+def _outcomes(files: Sequence[Path], processes: int) -> Generator[list[Trace] | UsageError]:
+    """Yield what each file holds, or why it cannot be read, in their order."""
+    private = any(file.is_relative_to(top) for file in files for top in ("/dev", "/proc"))  # as pipes are, to a process
+    if private or min(processes, len(files)) < 2:
+        yield from map(_outcome, files)
+        return
+    from commbench.attribution.processes import side_by_side
+
+    yield from side_by_side(_outcome, files, processes)
+
+
+def _outcome(path: Path) -> list[Trace] | UsageError:
+    try:
+        return read_file(path)
+    except UsageError as error:
+        return error
 
 
 def read_file(path: str | Path) -> list[Trace]:
@@ -106,24 +163,14 @@ def read_file(path: str | Path) -> list[Trace]:
     return [dataclasses.replace(trace, whole=False, notes=(*trace.notes, unpacked.broken)) for trace in traces]
 
 
-def _folder(top: Path, seen: set[Path]) -> list[Trace]:
-    found: list[Trace] = []
-    strange: list[str] = []  # files of no known format
-    refused: list[str] = []  # why files of known ones cannot be used
-    files = list(_files(top))
-    for path in files:
-        if path.resolve() in seen:
-            continue
-        seen.add(path.resolve())
-        try:
-            found += read_file(path)
-        except _Unknown:
-            strange.append(str(path))
-        except UsageError as error:
-            refused.append(str(error))
-    if not found and len(strange) + len(refused) == len(files):
+def _used(chosen: _Chosen, known: Mapping[Path, list[Trace] | UsageError]) -> list[Trace]:
+    """Return the traces of what was named, with what could not be used of a folder."""
+    found = [trace for traces in known.values() if not isinstance(traces, UsageError) for trace in traces]
+    strange = [str(file) for file, error in known.items() if isinstance(error, _Unknown)]
+    refused = [str(error) for error in known.values() if isinstance(error, UsageError) and type(error) is not _Unknown]
+    if chosen.folder and not found and not chosen.again and len(strange) + len(refused) == len(known):
         why = f"can be used: {_first(refused)}" if refused else f"is known here; known: {_known()}"
-        raise UsageError(f"{top} holds no trace that {why}")
+        raise UsageError(f"{chosen.top} holds no trace that {why}")
     notes = [f"{LEFT_OUT}{_first(refused)}"] if refused else []
     notes += [f"{LEFT_OUT}{_first(strange)}: of no format that is known here"] if strange else []
     return [dataclasses.replace(trace, notes=(*trace.notes, *notes)) for trace in found]

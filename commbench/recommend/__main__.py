@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.command import run_command
+from commbench.errors import UsageError, unknown_name
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
     from commbench.recommend.advice import Advice, Wish
@@ -97,16 +96,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Print the advice, and exit."""
-    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
-    try:
-        options = parser().parse_args(arguments)
-        _need()
-        _carry_out(options)
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"commbench recommend: error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE) from None
-    raise SystemExit(EXIT_OK)
+    run_command("recommend", lambda: _carry_out(parser().parse_args(arguments)))
 
 
 def _need() -> None:
@@ -117,6 +107,7 @@ def _need() -> None:
 
 
 def _carry_out(options: argparse.Namespace) -> None:
+    _need()
     from commbench.recommend import screen
     from commbench.recommend.advice import advise
     from commbench.system import System

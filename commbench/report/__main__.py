@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from commbench.command import run_command
 from commbench.compare import add_links, add_match
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
+from commbench.errors import UsageError
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 
 if TYPE_CHECKING:
     from commbench.report.content import Content
@@ -51,15 +51,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Write the report, and exit."""
-    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
     words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        _carry_out(parser().parse_args(words), f"commbench report {shlex.join(words)}")
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"commbench report: error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE) from None
-    raise SystemExit(EXIT_OK)
+    run_command("report", lambda: _carry_out(parser().parse_args(words), f"commbench report {shlex.join(words)}"))
 
 
 def _carry_out(options: argparse.Namespace, command: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import known
 from commbench.attribution.layers import LAYERS
+from commbench.measure.streams import printable
 from commbench.report import attribution_compare as compare
 from commbench.report.attribution_tables import tables
 from commbench.report.attribution_words import words
-from commbench.report.compare_screen import printable
 from commbench.report.summary import Statement
 from commbench.report.tables import Table
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
+from commbench.measure.streams import printable
 from commbench.report.compare import (
     AUTO,
     BEST,
@@ -355,11 +356,6 @@ def markdown_table(table: Table) -> list[str]:
     header, rows = table
     lines = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(escaped(cell) for cell in line)} |" for line in lines]
-
-
-def printable(text: str) -> str:
-    """Return text of a log so that it is one line, and no terminal obeys it."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def escaped(cell: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from commbench.measure.streams import printable
 from commbench.report import compare_screen as screen
 from commbench.report.best import Best
 from commbench.report.content import Content
@@ -15,7 +16,7 @@ ROWS = 500  # of records: the CSV has all
 
 def render(content: Content, statements: Sequence[Statement], best: Sequence[Best], command: str) -> str:
     """Return the text."""
-    lines = ["# commbench report", "", f"made by {screen.escaped(screen.printable(command))}", "", "## Summary", ""]
+    lines = ["# commbench report", "", f"made by {screen.escaped(printable(command))}", "", "## Summary", ""]
     for one in statements:
         lines.append(f"- **{one.kind}**: {screen.escaped(one.text)}")
     lines += ["", "## Sides", "", *screen.markdown_table(side_table(content).texts)]

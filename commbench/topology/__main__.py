@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from commbench.command import run_command
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 from commbench.results.findings import NOTE, Finding
 from commbench.topology.shipped import find, shipped
 
@@ -88,17 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         from commbench.measure.door import run_door
 
         run_door(NAME, parser(), _read_discover, _discover, words)
-    sys.stdout, sys.stderr = Patient(sys.stdout), Patient(sys.stderr)
-    try:
-        options = parser().parse_args(words)
-        _need()
-        verb: Callable[[argparse.Namespace], int] = {"show": _show, "check": _check, "convert": _convert}[options.verb]
-        code = verb(options)
-        sys.stdout.flush()
-    except UsageError as error:
-        _complain(str(error))
-        code = EXIT_USAGE
-    raise SystemExit(code)
+    run_command(NAME, lambda: _carry_out(parser().parse_args(words)))
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    _need()
+    verb: Callable[[argparse.Namespace], int] = {"show": _show, "check": _check, "convert": _convert}[options.verb]
+    return verb(options)
 
 
 def _need() -> None:

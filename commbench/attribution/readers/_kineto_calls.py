@@ -15,6 +15,8 @@ import numpy as np
 from commbench.attribution.readers import _kineto_facts as facts
 from commbench.attribution.readers import _words
 from commbench.attribution.readers._kineto_facts import Facts, number
+from commbench.attribution.readers._kineto_rows import Found
+from commbench.attribution.readers._kineto_table import Table
 from commbench.attribution.trace import (
     BY_ARGUMENTS,
     BY_NAME,
@@ -30,32 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Times = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Found:
-    """An event that says something of communication."""
-
-    row: int  # as it was read
-    role: int
-    facts: Facts
-    sequence: int | None = None
-
-
-@dataclass
-class Table:
-    """The events of a trace as columns, sorted by start."""
-
-    start: Times
-    end: Times
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
-    lane: NDArray[np.int32]
-    operator: NDArray[np.int32]
-    correlation: Times
-    external: Times
-    places: Times  # of each row that was read, -1 where it was left out
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
