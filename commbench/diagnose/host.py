@@ -1,10 +1,12 @@
-"""The machine around the libraries: cores, memory, and the kernel's settings that change times."""
+"""The machine around the libraries: cores, memory, the kernel's settings that change times, what killed jobs left."""
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from commbench import cgroup
@@ -139,6 +141,33 @@ def memlock(system: System) -> Check:
     return Check("unlimited" if size is None else approximate_size(size), facts={"bytes": size}, findings=found)
 
 
+def sessions(system: System) -> Check:
+    """What killed launchers of Open MPI left: PRRTE names the folder of a session by its launcher's process.
+
+    A later launcher that is given the same process number finds the old contact file, and refuses to start.
+    """
+    top = system.environment.get("TMPDIR") or "/tmp"
+    there = {path: path.rpartition(".")[2] for path in system.glob(f"{glob.escape(top)}/ompi.*")}
+    left = [path for path, pid in there.items() if pid.isdecimal() and not system.glob(f"/proc/{pid}")]
+    left = [path for path in left if _own(system.path(path))]  # processes of others may be hidden
+    if not left:
+        return Check(f"none left behind in {top}", facts={"left": []})
+    found = Finding(
+        BROKEN,
+        "a launch of Open MPI that is killed leaves nothing behind: an mpirun that is given its process number fails, "
+        "as the PMIx server's listener thread failed to start",
+        f"{len(left)} such folder{'s' * (len(left) > 1)}, of processes that are gone: {', '.join(left[:3])}{', ...' * (len(left) > 3)}",
+        "remove them",
+    )
+    return Check(f"{len(left)} left behind in {top}", facts={"left": left}, findings=(found,))
+
+
+def _own(path: str) -> bool:
+    with suppress(OSError):
+        return os.stat(path).st_uid == os.geteuid()
+    return False
+
+
 CHECKS: dict[str, Callable[[System], Check]] = {
     "cpu": cpu,
     "memory": memory,
@@ -148,4 +177,5 @@ CHECKS: dict[str, Callable[[System], Check]] = {
     "governor": governor,
     "shm": shared_memory,
     "memlock": memlock,
+    "sessions": sessions,
 }

@@ -112,6 +112,17 @@ def test_locked_memory_matters_where_there_is_an_adapter(machine: Machine) -> No
     assert (host.memlock(machine.system()).text, host.memlock(machine.system()).findings) == ("unlimited", ())
 
 
+def test_what_a_killed_launcher_left_is_a_finding_and_what_runs_is_none(machine: Machine) -> None:
+    machine.file("/tmp/ompi.3145/pmix.host.tool", "")
+    machine.file("/tmp/ompi.notes/file", "")
+    machine.file("/proc/3145/stat", "")
+    assert (host.sessions(machine.system()).findings, host.sessions(machine.system()).facts) == ((), {"left": []})
+    machine.file("/tmp/ompi.3146/pmix.host.tool", "")
+    (finding,) = host.sessions(machine.system()).findings
+    assert (finding.level, finding.remedy) == (BROKEN, "remove them")
+    assert finding.value.endswith("gone: /tmp/ompi.3146")
+
+
 @pytest.mark.parametrize("name", host.CHECKS)
 @pytest.mark.parametrize("text", [None, "", "\x00\xff", "999999999999999999999", "a: b: c"])
 def test_nothing_and_garbage_are_answers_too(machine: Machine, name: str, text: str | None) -> None:
