@@ -27,7 +27,7 @@ MOST_STEPS = 1_000_000  # of --steps: more than traces hold
 MEMORY = "memory"  # of --peak: GB/s
 CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
-WORTH = 64 << 20  # bytes of traces: reading fewer takes no longer than starting processes for them
+SIDE_BY_SIDE = 64 << 20  # bytes of traces: reading fewer takes no longer than starting processes for them
 EXAMPLES = """examples:
   python -m commbench.attribute traces/                          one trace a rank, of the PyTorch profiler and others
   python -m commbench.attribute traces/ --results results/ --rdma counters/ --out attribution/
@@ -171,24 +171,24 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
 
 def _read(paths: Sequence[str], options: argparse.Namespace) -> list[Trace]:
     """Return the traces of the files, read by as many processes as there are cores where they are large."""
-    from commbench.attribution.reading import read, sizes
+    from commbench.attribution.reading import choose, read_chosen
     from commbench.backends.world import affinity, quota
     from commbench.measure.progress import Progress
 
-    total = sum(sizes(paths))
+    chosen = choose(paths)
     if options.processes is None:
-        processes = min(len(affinity()), quota()) if total >= WORTH else 1
+        processes = min(len(affinity()), quota()) if sum(one.size for one in chosen) >= SIDE_BY_SIDE else 1
     else:
         processes = parse_whole(options.processes, "--processes", least=1)
-    done = 0
-    with Progress(options.progress, total >> 20, "megabyte") as progress:
+    with Progress(options.progress, sum(len(one.files) for one in chosen), "file") as progress:
+        done = 0
 
-        def told(size: int) -> None:
+        def told() -> None:
             nonlocal done
-            done += size
-            progress.update(lambda: done >> 20, lambda: None)
+            done += 1
+            progress.update(lambda: done, lambda: None)
 
-        return read(paths, processes, told)
+        return read_chosen(chosen, processes, told)
 
 
 def _peaks(text: str | None) -> tuple[float | None, dict[str, float]]:

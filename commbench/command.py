@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError
-from commbench.measure.streams import Patient, printable
+from commbench.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
+from commbench.measure.streams import Patient
 
 
 def run_command(name: str, work: Callable[[], int | None]) -> NoReturn:

@@ -53,3 +53,8 @@ def unknown_name(kind: str, value: str, known: Iterable[str]) -> UsageError:
     near = difflib.get_close_matches(value.lower(), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return UsageError(f"unknown {kind} {value!r}: {hint}")
+
+
+def printable(text: str) -> str:
+    """Return text of a file, or of its name, so that it is one line and no terminal obeys it."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

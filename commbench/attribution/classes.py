@@ -118,7 +118,7 @@ def _verdict(kind: int, name: str, least: Work | None, ceilings: Ceilings) -> _V
     named = _by_operator(name) if kind == OPERATOR else _by_kernel(name)
     if least is None or ceilings.bandwidth is None or kind not in (KERNEL, OPERATOR):
         return named
-    if least.flops and named == _Verdict(MEMORY_WORK, _BY_NAME):
+    if least.flops and named[:2] == (MEMORY_WORK, _BY_NAME):
         return named
     dtype = "tf32" if least.dtype == "float32" and _ROUNDED.search(name) else least.dtype
     if least.flops and dtype not in ceilings.flops:

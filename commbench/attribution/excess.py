@@ -289,7 +289,7 @@ def _rise(series: Series, name: str, within: Flags) -> _Rise:
     seconds = np.diff(series.time) / 1e9
     known = ~np.isnan(steps)
     sums = [(float(steps[these & known].sum()), float(seconds[these & known].sum())) for these in (within, ~within)]
-    here, there = (total / lasted if lasted else 0.0 for total, lasted in sums)
+    here, there = (total / lasted if lasted else np.nan for total, lasted in sums)  # NaN, above nothing: not known
     return _Rise(sums[0][0], here, there, (f"{series.host} {series.source}",))
 
 

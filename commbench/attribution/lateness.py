@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -294,7 +295,7 @@ class _History:
             for _, split in those[bisect_left(those, since, key=_time) : bisect_left(those, end, key=_time)]
             if split.culprit is not None and split.distinguishable and set(split.meeting.group) != group
         ]
-        wait, split = max(waits, key=_time, default=(0, None))
+        wait, split = max(waits, key=itemgetter(0), default=(0, None))
         return split if wait > 0 else None
 
 

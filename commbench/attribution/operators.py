@@ -173,6 +173,12 @@ def _through(inputs: _Inputs) -> Work:
     return _work(0, inputs.tensors, prod(_broadcast(*(one.shape for one in inputs.tensors))))
 
 
+def _where(inputs: _Inputs) -> Work:
+    """A condition and two choices in, and out what they broadcast to, in the choices' type."""
+    condition, one, other = (inputs.tensor(place) for place in range(3))
+    return _work(0, [one, other, condition], prod(_broadcast(condition.shape, one.shape, other.shape)))
+
+
 def _as_first(inputs: _Inputs) -> Work:
     """All inputs in, and out what is as large as the first."""
     return _work(0, inputs.tensors, prod(inputs.tensor(0).shape))
@@ -194,8 +200,8 @@ def _each(names: str, rule: Callable[[_Inputs], Work]) -> dict[str, Callable[[_I
 
 # By the name without aten:: and the underscore of what works in place; signatures: PyTorch's native_functions.yaml.
 _RULES: Mapping[str, Callable[[_Inputs], Work]] = {
-    **_each("mm bmm matmul mv dot _scaled_mm", _product),
-    **_each("addmm baddbmm addmv addbmm", partial(_product, first=1)),
+    **_each("mm bmm matmul mv dot", _product),
+    **_each("addmm baddbmm addmv", partial(_product, first=1)),
     "linear": partial(_product, transposed=True),
     **_each("conv1d conv2d conv3d", partial(_convolution, stride=3, padding=4, dilation=5)),
     **_each("convolution _convolution", partial(_convolution, stride=3, padding=4, dilation=5, transposed=6)),
@@ -216,15 +222,14 @@ _RULES: Mapping[str, Callable[[_Inputs], Work]] = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": partial(_attention, causal=7, first=1, products=_BACKWARD),
     "_scaled_dot_product_cudnn_attention_backward": partial(_attention, causal=14, first=1, products=_BACKWARD),
     "embedding": _embedding,
+    "where": _where,
     **_each(
         "add sub rsub mul div neg abs exp log sqrt rsqrt pow square reciprocal sin cos lerp addcmul addcdiv", _through
     ),
-    **_each(
-        "relu leaky_relu gelu silu sigmoid tanh clamp clamp_min clamp_max where masked_fill native_dropout", _through
-    ),
+    **_each("relu leaky_relu gelu silu sigmoid tanh clamp clamp_min clamp_max masked_fill native_dropout", _through),
     **_each("threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward", _through),
     **_each("native_dropout_backward _softmax _log_softmax clone", _through),
-    **_each("_softmax_backward_data _log_softmax_backward_data embedding_dense_backward", _as_first),
+    **_each("_softmax_backward_data _log_softmax_backward_data", _as_first),
     **_each("native_layer_norm native_group_norm native_batch_norm cudnn_batch_norm miopen_batch_norm", _as_first),
     **_each("_fused_rms_norm native_layer_norm_backward native_group_norm_backward", _as_first),
     **_each("native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward", _as_first),

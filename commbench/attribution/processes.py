@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from commbench.errors import UsageError
 
+_FAREWELL = 0.5  # seconds for a process that has closed its lane to be gone
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -49,6 +50,10 @@ def side_by_side(
                         lane.send(lanes[lane][1])
             yield done.pop(place)
     except (EOFError, ConnectionError):
+        for child in children:
+            child.join(_FAREWELL)
+        if not any((child.exitcode or 0) < 0 for child in children):  # of its own accord
+            raise RuntimeError("a process that read traces ended; it has said why") from None
         raise UsageError(
             "a process that read traces was killed, perhaps for want of memory: read fewer of them at once "
             "(--processes 1)"

@@ -69,37 +69,8 @@ def readers() -> tuple[Reader, ...]:
     return tuple(cast(Reader, importlib.import_module(f"{folder.__name__}.{name}")) for name in names)
 
 
-def read(paths: Iterable[str | Path], processes: int = 1, told: Callable[[int], None] | None = None) -> list[Trace]:
-    """Return what files, and the files in folders, hold, each file once; plain or gzipped.
-
-    In a folder, files that cannot be read are left out, and a note of the folder's traces names them. Raises UsageError
-    for a file that was named and cannot be read, and for a folder in which nothing can.
-
-    `processes`: how many files are read at once, each by a process of its own. With more than one, a script that calls
-    this has to keep its own work under `if __name__ == "__main__"`. `told` is called with the bytes of each file read.
-    """
-    chosen = list(_chosen(paths))
-    found: list[Trace] = []
-    with closing(_outcomes([file for one in chosen for file in one.files], processes)) as outcomes:
-        for one in chosen:
-            known: dict[Path, list[Trace] | UsageError] = {}
-            for file in one.files:
-                known[file] = outcome = next(outcomes)
-                if told is not None:
-                    told(_size(file))
-                if isinstance(outcome, UsageError) and not one.folder:
-                    raise outcome
-            found += _used(one, known)
-    return found
-
-
-def sizes(paths: Iterable[str | Path]) -> list[int]:
-    """Return the bytes of all files that `read` would read."""
-    return [_size(file) for one in _chosen(paths) for file in one.files]
-
-
 @dataclasses.dataclass(frozen=True)
-class _Chosen:
+class Chosen:
     """What was named: a file, or a folder."""
 
     top: Path
@@ -107,15 +78,52 @@ class _Chosen:
     files: tuple[Path, ...]  # that did not come before
     again: int  # files that did
 
+    @property
+    def size(self) -> int:
+        """The bytes of the files, as they are on disk."""
+        return sum(map(_size, self.files))
 
-def _chosen(paths: Iterable[str | Path]) -> Iterator[_Chosen]:
+
+def choose(paths: Iterable[str | Path]) -> list[Chosen]:
+    """Return what was named, each file once."""
     seen: set[Path] = set()
+    chosen = []
     for path in map(Path, paths):
         folder = path.is_dir()
         named = list(_files(path)) if folder else [path]
         files = {file.resolve(): file for file in named if file.resolve() not in seen}
         seen.update(files)
-        yield _Chosen(path, folder, tuple(files.values()), len(named) - len(files))
+        chosen.append(Chosen(path, folder, tuple(files.values()), len(named) - len(files)))
+    return chosen
+
+
+def read(paths: Iterable[str | Path]) -> list[Trace]:
+    """Return what files, and the files in folders, hold, each file once; plain or gzipped.
+
+    In a folder, files that cannot be read are left out, and a note of the folder's traces names them. Raises UsageError
+    for a file that was named and cannot be read, and for a folder in which nothing can.
+    """
+    return read_chosen(choose(paths))
+
+
+def read_chosen(chosen: Sequence[Chosen], processes: int = 1, told: Callable[[], None] | None = None) -> list[Trace]:
+    """Return what `read` returns, reading so many files at once, each by a process of its own.
+
+    With more than one, a script that calls this has to keep its own work under `if __name__ == "__main__"`. `told` is
+    called after each file.
+    """
+    found: list[Trace] = []
+    with closing(_outcomes([file for one in chosen for file in one.files], processes)) as outcomes:
+        for one in chosen:
+            known: dict[Path, list[Trace] | UsageError] = {}
+            for file in one.files:
+                known[file] = outcome = next(outcomes)
+                if told is not None:
+                    told()
+                if isinstance(outcome, UsageError) and not one.folder:
+                    raise outcome
+            found += _used(one, known)
+    return found
 
 
 def _size(path: Path) -> int:
@@ -124,7 +132,7 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _outcomes(files: Sequence[Path], processes: int) -> Generator[list[Trace] | UsageError]:
+def _outcomes(files: Sequence[Path], processes: int) -> Generator[list[Trace] | UsageError, None, None]:
     """Yield what each file holds, or why it cannot be read, in their order."""
     private = any(file.is_relative_to(top) for file in files for top in ("/dev", "/proc"))  # as pipes are, to a process
     if private or min(processes, len(files)) < 2:
@@ -163,7 +171,7 @@ def read_file(path: str | Path) -> list[Trace]:
     return [dataclasses.replace(trace, whole=False, notes=(*trace.notes, unpacked.broken)) for trace in traces]
 
 
-def _used(chosen: _Chosen, known: Mapping[Path, list[Trace] | UsageError]) -> list[Trace]:
+def _used(chosen: Chosen, known: Mapping[Path, list[Trace] | UsageError]) -> list[Trace]:
     """Return the traces of what was named, with what could not be used of a folder."""
     found = [trace for traces in known.values() if not isinstance(traces, UsageError) for trace in traces]
     strange = [str(file) for file, error in known.items() if isinstance(error, _Unknown)]

@@ -152,11 +152,12 @@ def sessions(system: System) -> Check:
     left = [path for path in left if _own(system.path(path))]  # processes of others may be hidden
     if not left:
         return Check(f"none left behind in {top}", facts={"left": []})
+    more = ", ..." if len(left) > 3 else ""
     found = Finding(
         BROKEN,
         "a launch of Open MPI that is killed leaves nothing behind: an mpirun that is given its process number fails, "
         "as the PMIx server's listener thread failed to start",
-        f"{len(left)} such folder{'s' * (len(left) > 1)}, of processes that are gone: {', '.join(left[:3])}{', ...' * (len(left) > 3)}",
+        f"{len(left)} left, of processes that are gone: {', '.join(left[:3])}{more}",
         "remove them",
     )
     return Check(f"{len(left)} left behind in {top}", facts={"left": left}, findings=(found,))

@@ -40,8 +40,3 @@ class Patient(io.TextIOBase):
         if self._stream is None:
             raise io.UnsupportedOperation("this stream is closed")
         return self._stream.fileno()
-
-
-def printable(text: str) -> str:
-    """Return text of a log so that it is one line, and no terminal obeys it."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

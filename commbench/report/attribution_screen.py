@@ -12,7 +12,7 @@ from typing import Any
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.clocks import known
 from commbench.attribution.layers import LAYERS
-from commbench.measure.streams import printable
+from commbench.errors import printable
 from commbench.report import attribution_compare as compare
 from commbench.report.attribution_tables import tables
 from commbench.report.attribution_words import words

@@ -13,7 +13,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from commbench.measure.streams import printable
+from commbench.errors import printable
 from commbench.report.compare import (
     AUTO,
     BEST,

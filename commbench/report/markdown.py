@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.measure.streams import printable
+from commbench.errors import printable
 from commbench.report import compare_screen as screen
 from commbench.report.best import Best
 from commbench.report.content import Content

@@ -272,4 +272,28 @@ def test_what_adapters_sent_is_held_against_what_had_to_leave_the_node() -> None
 def test_a_counter_that_was_reset_is_not_known_for_that_interval() -> None:
     values = rising(100, 70.0)
     values[55:] -= values[55]
-    assert only(ours(), counters=(port(port_xmit_wait=values),)).congested
+    found = only(ours(), counters=(port(port_xmit_wait=values),))
+    assert found.congestion.startswith("port_xmit_wait rose by 700 (700/s in them, 0/s beside;")
+
+
+def test_a_port_without_a_sample_beside_the_transfers_tells_nothing_though_another_has_some() -> None:
+    slow = port(every=SECOND, port_xmit_wait=rising(10, 70.0, of=1))
+    still = port("node1", port_xmit_wait=np.zeros_like(rising(100, 70.0)))
+    assert not only(ours(), counters=(slow, still)).congested
+
+
+@pytest.mark.parametrize(
+    ("operation", "elements", "gigabytes"),
+    [
+        # 10 meetings of two nodes of a rank each, 4 MiB: half of a vector, or of what is gathered, leaves a node.
+        ("allgather", (1 << 19, 1 << 20), "0.021"),
+        ("reducescatter", (1 << 20, 1 << 19), "0.021"),
+        ("alltoall", (1 << 20, 1 << 20), "0.021"),
+    ],
+)
+def test_what_had_to_leave_a_node_is_told_by_the_collective(
+    operation: str, elements: tuple[int, int], gigabytes: str
+) -> None:
+    changes: dict[str, Any] = {"operation": operation, "elements_in": elements[0], "elements_out": elements[1]}
+    (found,) = excess(*job(**changes), (ours(collective=operation),), (port(port_xmit_data=rising(100, 5e6)),))
+    assert f"where {gigabytes} GB had to leave the node" in found.congestion

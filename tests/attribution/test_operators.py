@@ -128,13 +128,23 @@ def test_attention_is_two_products_and_five_backward() -> None:
         ("sum", [(8, 4)], 32),
         ("_softmax", [(8, 4)], 64),
         ("native_layer_norm", [(8, 4), (4,), (4,)], 32 + 8 + 32),
-        ("embedding_dense_backward", [(8, 4)], 64),
     ],
 )
 def test_what_goes_through_memory_has_bytes_and_no_arithmetic(
     name: str, shapes: list[tuple[int, ...]], elements: int
 ) -> None:
     assert of(name, *shapes, dtype="double") == Work(0, 8 * elements, "float64")
+
+
+def test_what_is_chosen_by_a_condition_is_written_in_the_type_of_the_choices() -> None:
+    asked = Operator("aten::where", ((8, 4), (8, 4), (8, 4)), ("bool", "float", "float"))
+    assert work(asked) == Work(0, 32 * (1 + 4 + 4 + 4), "float32")
+
+
+@pytest.mark.parametrize("name", ["addbmm", "embedding_dense_backward", "_scaled_mm"])
+def test_operators_whose_results_no_shape_tells_are_not_known(name: str) -> None:
+    # A product that is summed over the batch, a table of unknown height, a product in a type of its own.
+    assert of(name, (8, 64, 32), (8, 32, 16)) is None
 
 
 def test_an_embedding_moves_the_rows_that_are_looked_up() -> None:

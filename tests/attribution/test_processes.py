@@ -40,3 +40,9 @@ def test_a_process_that_is_killed_is_an_error_and_no_hang(place: int) -> None:
     with pytest.raises(UsageError, match=r"was killed.*--processes 1"):
         list(side_by_side(signal.raise_signal, signals, 2))
     assert active_children() == before
+
+
+def test_a_process_that_ends_of_its_own_accord_is_no_want_of_memory(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="it has said why"):
+        list(side_by_side(abs, [-1, "text"], 2))  # type: ignore[arg-type]
+    assert "bad operand type for abs()" in capfd.readouterr().err

@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from commbench.attribution.reading import read, read_file, readers, sizes
+from commbench.attribution.reading import choose, read, read_chosen, read_file, readers
 from commbench.errors import UsageError
 
 PYTORCH = "PyTorch profiler trace"
@@ -89,19 +89,19 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
     (tmp_path / "folder" / "notes.txt").write_text("of no format")
     (tmp_path / "folder" / "rank3.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     (tmp_path / "alone.json").write_text(trace(7))
-    told: list[int] = []
+    told: list[None] = []
     paths = [tmp_path / "alone.json", tmp_path / "folder"]
-    found = read(paths, processes=2, told=told.append)
+    found = read_chosen(choose(paths), 2, lambda: told.append(None))
     assert repr(found) == repr(read(paths))
     assert [one.rank for one in found] == [7, 0, 1, 2]
-    assert told == sizes(paths) and len(told) == 6
+    assert len(told) == 6
 
 
 def test_what_another_process_cannot_read_is_refused_with_its_name(tmp_path: Path) -> None:
     for name, content in (("good", trace(1)), ("bad", "of no format")):
         (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=r"bad is of no format that is known here"):
-        read([tmp_path / "good", tmp_path / "bad"], processes=2)
+        read_chosen(choose([tmp_path / "good", tmp_path / "bad"]), 2)
 
 
 @pytest.mark.parametrize(
