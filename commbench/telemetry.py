@@ -25,7 +25,7 @@ from commbench.attribution.counters import (
 )
 from commbench.attribution.sources import Machine, Source, copied, find
 from commbench.backends.world import Launch, launch
-from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError
+from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError, printable
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.results import manifest
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         code = EXIT_USAGE
         if _samples(launched):
-            _say(f"commbench telemetry: error: {error}")
+            _say(f"commbench telemetry: error: {printable(str(error))}")
     raise SystemExit(code)
 
 
@@ -114,6 +114,13 @@ def _carry_out(words: list[str], launched: Launch) -> int:
             os.execvp(command[0], command)
         except OSError as error:
             return _not_started(command, error)
+    return _record(command, machine, interval, options, launched)
+
+
+def _record(
+    command: list[str], machine: Machine, interval: float | None, options: argparse.Namespace, launched: Launch
+) -> int:
+    """Run the command while counters are sampled every `interval` ms, and say what became of it."""
     found = find(machine)
     notes = list(found.notes)
     refresh = max((source.refresh_ms for source in found.sources), default=0)
@@ -122,17 +129,8 @@ def _carry_out(words: list[str], launched: Launch) -> int:
         notes.append(f"sampled every {refresh} ms rather than {asked:g}: adapters refresh their counters so often")
     every = max(asked, refresh)
     path, stream = _open(options.out, launched)
-    head = {
-        **{"telemetry": FORMAT, "commbench": __version__, "host": os.uname().nodename},
-        **{"rank": launched.rank, "ranks": launched.size, "time": manifest.now(), "command": command},
-        "interval_ms": every,
-        "sources": [
-            {"source": one.name, "kind": one.kind, "facts": one.facts, "columns": one.columns} for one in found.sources
-        ],
-        "notes": notes,
-    }
     with stream:
-        recorder = Recorder(stream, head, found.sources)
+        recorder = Recorder(stream, _head(command, every, found.sources, notes, launched), found.sources)
         if recorder.lost:
             raise ResultsError(f"cannot write to {path}: {recorder.lost}; name another place by --out")
         try:
@@ -144,6 +142,21 @@ def _carry_out(words: list[str], launched: Launch) -> int:
         recorder.end({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
     _print_summary(path, recorder, ran, options.json)
     return ran.code
+
+
+def _head(
+    command: list[str], interval_ms: float, sources: Sequence[Source], notes: Sequence[str], launched: Launch
+) -> dict[str, Any]:
+    """Return the first line of a file."""
+    return {
+        **{"telemetry": FORMAT, "commbench": __version__, "host": os.uname().nodename},
+        **{"rank": launched.rank, "ranks": launched.size, "time": manifest.now(), "command": command},
+        "interval_ms": interval_ms,
+        "sources": [
+            {"source": one.name, "kind": one.kind, "facts": one.facts, "columns": one.columns} for one in sources
+        ],
+        "notes": notes,
+    }
 
 
 def _show(paths: Sequence[str], as_json: bool) -> None:
@@ -280,7 +293,12 @@ def run(command: Sequence[str], recorder: Recorder, interval: float, share: floa
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     notes = []
     if longest > 1.5 * interval:
-        notes.append(f"sampled up to {1e3 * longest:.0f} ms apart, lest it take more than {100 * SHARE:g} % of a core")
+        why = (
+            f"lest it take more than {100 * share:g} % of a core"
+            if share
+            else "as samples, or the system, took so long"
+        )
+        notes.append(f"sampled up to {1e3 * longest:.0f} ms apart, {why}")
     code = os.waitstatus_to_exitcode(status)
     cpu = usage.ru_utime + usage.ru_stime
     return Ran(128 - code if code < 0 else code, seconds, own, before, cpu, recorder.samples, tuple(notes))
