@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from commbench.attribution.chance import LEVEL, tail
 from commbench.attribution.collectives import DIFFER
 from commbench.attribution.excess import NO_PORTS
 from commbench.attribution.lateness import EARLIER
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # From which part of all ranks' time on something is worth a line.
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
-_LEVEL = 0.05  # how often chance convicts any rank, at most
+_MOSTLY = 0.8  # of all waiting, that is for one rank
 _MOST = 3  # lines of one kind
 _KERNELS = " (pip install 'commbench[kernels]')"
 _UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
@@ -61,16 +61,18 @@ def advise(found: Attribution) -> tuple[Advice, ...]:
 
 
 def convicted(found: Attribution) -> list[Culprit]:
-    """Return the ranks that were last more often than chance gives, and that others waited for long enough to matter.
+    """Return the ranks that others waited for by more than chance gives, and for long enough to matter.
 
-    By chance each rank of a meeting is last as often as any other: a binomial tail, of at most 5 % over the number of
-    ranks, so that all ranks together are wrong in at most 5 % of jobs (Bonferroni). Of meetings of unlike size the mean
-    chance counts, whose tail is the longer one (Hoeffding 1956). Of a broadcast the root alone can be late, which by
-    itself convicts nobody. Collectives of a step depend on one another, which this leaves out.
+    All ranks together are wrong in at most 5 % of jobs (Bonferroni).
     """
-    level = _LEVEL / max(len(found.traces), 1)
-    long = (one for one in found.culprits if one.waited >= _WAITED * found.time)
-    return [one for one in long if _tail(one.meetings, one.of, one.chance) <= level]
+    level = LEVEL / max(len(found.traces), 1)
+    return [one for one in found.culprits if one.waited >= _WAITED * found.time and one.chance <= level]
+
+
+def mostly_for(found: Attribution) -> Culprit | None:
+    """Return the rank for which most of all waiting was, if there is one."""
+    total = sum(one.waited for one in found.culprits)
+    return next((one for one in found.culprits if one.waited >= _MOSTLY * total), None)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Shortest:
 def shortest(found: Attribution) -> Shortest | None:
     """Return who was in collectives for the least time more often than chance gives, where only durations are known.
 
-    As `convicted` does; where the others' median is within DIFFER of the shortest, ragged ends may be all there is.
+    A binomial tail over collectives, as nothing tells steps apart. Where the others' median is within DIFFER of the
+    shortest, ragged ends may be all there is.
     """
     least: Counter[int] = Counter()
     chances: dict[int, list[float]] = {}
@@ -99,17 +102,8 @@ def shortest(found: Attribution) -> Shortest | None:
         return None
     place, meetings = least.most_common(1)[0]
     of = len(chances[place])
-    certain = _tail(meetings, of, fmean(chances[place])) <= _LEVEL / len(found.traces)
+    certain = tail(meetings, of, fmean(chances[place])) <= LEVEL / len(found.traces)
     return Shortest(found.traces[place].rank, meetings, of) if certain else None
-
-
-def _tail(least: int, of: int, chance: float) -> float:
-    """Return the probability of at least so many of `of` where each has this chance, above 0."""
-    if chance >= 1:
-        return 1.0
-    yes, no = math.log(chance), math.log1p(-chance)
-    ways = (math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(least, of + 1))
-    return sum(math.exp(way + k * yes + (of - k) * no) for k, way in zip(range(least, of + 1), ways, strict=True))
 
 
 def _late(found: Attribution) -> Iterator[Advice]:
@@ -129,9 +123,16 @@ def _late(found: Attribution) -> Iterator[Advice]:
     if not late and found.time and found.share(WAITING) >= _HIGH:
         how = " --method clock" if _on_cpu(found) else ""
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce{how}"
-        yield Advice(
-            "ranks wait for one another, and none of them stands out: see whether that is so without work", command
-        )
+        text = "ranks wait for one another, and none of them stands out: see whether that is so without work"
+        if (most := mostly_for(found)) is not None:
+            text = (
+                f"ranks wait mostly for rank {most.rank}, in too few steps, or too unevenly, to rule out chance: trace "
+            )
+            text, command = (
+                f"{text}more steps, and look at its node{hosts.get(most.rank, '')}",
+                "python -m commbench.doctor",
+            )
+        yield Advice(text, command)
 
 
 def _on_cpu(found: Attribution) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.attribution.advice import Advice, advise
@@ -228,7 +229,10 @@ def one_of_each_rank(traces: Sequence[Trace], partial: bool) -> tuple[list[Trace
         if first_one.format == trace.format:
             text = f"{trace.label} is in {first_one.source} and in {trace.source}"
             if not partial:
-                raise UsageError(f"{text}: name one trace of each rank, or --partial takes the first")
+                raise UsageError(
+                    f"{text}: name one trace of each rank (--compare holds two runs against each other), or --partial "
+                    "takes the first"
+                )
             notes.append(f"{text}: the first is taken")
         else:
             others[trace.format, first_one.format] += 1
@@ -262,8 +266,8 @@ def _last_recordings(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
 
 
 def _one_after_the_other(traces: Sequence[Trace]) -> list[Trace]:
-    """Return traces in order of time; none where they overlap or have no times."""
-    if not all(len(trace.spans) for trace in traces):
+    """Return traces in order of time; none where they overlap, have no times, or lie in several folders, as runs do."""
+    if not all(len(trace.spans) for trace in traces) or len({Path(trace.source).parent for trace in traces}) > 1:
         return []
     ordered = sorted(traces, key=lambda trace: int(trace.spans.start.min()))
     apart = all(int(one.spans.end.max()) <= int(other.spans.start.min()) for one, other in pairwise(ordered))

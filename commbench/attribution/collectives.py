@@ -49,7 +49,7 @@ class Split:
     error: int  # how far a wait by arrivals may be off, from the clocks
     culprit: int | None  # the place of who came last; None where nobody can be told to be late
     lateness: int  # ns: the last arrival less the median one (of two the first) of those who wait
-    candidates: int = 0  # ranks that could have been late: those that any other waits for
+    candidates: tuple[int, ...] = ()  # places of those who could have been late: that any other waits for
     skew_only: bool = False  # waits mean nothing here, arrivals do: coalesced, uneven, or enqueue times only
     low_confidence: str = ""  # why the number is not to be trusted much, or nothing
     durations_only: bool = False  # `arrival` and `end` count from the end, as if it were one for all; nobody is late
@@ -100,7 +100,7 @@ def split(meeting: Meeting, traces: Sequence[Trace], alignments: Sequence[Alignm
         error=error,
         culprit=None if last is None else places[last],
         lateness=lateness,
-        candidates=int(awaited.any(axis=0).sum()),
+        candidates=tuple(np.array(places)[awaited.any(axis=0)].tolist()),
         skew_only=bool(skew),
         low_confidence="; ".join(doubts),
     )

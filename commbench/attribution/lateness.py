@@ -1,6 +1,7 @@
 """Who was late, how often, and what that rank was doing before it came.
 
-A rank is late where the others had to wait for it by more than twice what the clocks may be off. Why is told by its own
+A rank is late where the others had to wait for it by more than twice what the clocks may be off, and that is no chance
+where it goes on from step to step (`chance.py`). Why is told by its own
 layers: since the last meeting of the same group it spent more time in some layer than the others did (their median),
 the time in that meeting itself left out. Where that layer is waiting, an earlier collective of another group held it
 up, and whoever was late there is asked in turn, up to the first.
@@ -13,11 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from commbench.attribution.chance import by_chance
 from commbench.attribution.collectives import Split
 from commbench.attribution.intervals import total, union
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING, Layers, Window
@@ -44,10 +45,11 @@ class Culprit:
     steps: int  # in which it was the one most waited for
     of_steps: int
     lateness: int  # the median one of its late arrivals
+    longest: int  # of these
     waited: int  # by all other ranks together, for it, each instant of each of them once
     cause: str  # a layer of LAYERS, "earlier collective", or "" where nothing stands out
     before: Mapping[str, int]  # by layer: its time before it arrived, less that of the others, where that is the cause
-    chance: float = 1.0  # of coming last at one of these meetings, were all alike: the mean of 1 / candidates
+    chance: float = 1.0  # how likely others wait for a rank as much as for it, at most, were all alike
     upstream: tuple[int, ...] = ()  # whom it had waited for itself, followed to the first
     through: str = ""  # the group in which that was
 
@@ -66,6 +68,10 @@ def culprits(
         window = lines[place].window(_arrival(traces, split, place))
         if window is not None:
             by_step[window.step][place].append(split)
+    marked = any(step is not None for step in by_step)
+    chances = by_chance(
+        [*map(_waits, [its.values() for its in by_step.values()] if marked else [[[one]] for one in certain])]
+    )
     took_part: dict[int, list[Split]] = defaultdict(list)
     for split in certain:
         for place in split.places:
@@ -86,15 +92,26 @@ def culprits(
                 steps=worst[place],
                 of_steps=len(steps),
                 lateness=round(float(np.median([split.lateness for split in those]))),
+                longest=max(split.lateness for split in those),
                 waited=waited(those),
                 cause=main.cause,
                 before={} if before is None else dict(zip(LAYERS, before, strict=True)),
-                chance=fmean(1 / split.candidates for split in took_part[place]),
+                chance=chances.get(place, 1.0),
                 upstream=main.upstream,
                 through=main.through,
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.waited, one.rank)))
+
+
+def _waits(late: Iterable[Sequence[Split]]) -> dict[int, int]:
+    """Return how long (ns) others waited for each who could have been late, of a step's meetings by who was late.
+
+    Meetings at which only one could have been late tell nothing: the root of a broadcast.
+    """
+    known = [those for meetings in late if (those := [one for one in meetings if len(one.candidates) > 1])]
+    found = dict.fromkeys((place for those in known for one in those for place in one.candidates), 0)
+    return found | {_culprit(those[0]): waited(those) for those in known}
 
 
 def _rank(traces: Sequence[Trace], place: int) -> int:

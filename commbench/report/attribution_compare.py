@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from commbench.attribution.advice import convicted
 from commbench.attribution.analyse import Attribution
 from commbench.attribution.layers import LAYERS
-from commbench.report.attribution_words import ms, percent, step_lengths
-from commbench.report.summary import COMPARED, DOUBTED, Statement
+from commbench.report.attribution_words import ms, percent, step_lengths, waiting
+from commbench.report.summary import COMPARED, DOUBTED, SLOW, Statement
 from commbench.report.tables import Cell, Table
 from commbench.results.spread import difference_interval
 from commbench.results.stats import median
@@ -87,6 +88,8 @@ def words(a: Attribution, b: Attribution) -> list[Statement]:
     rest = [one.layer for one in layers if not one.certain]
     if rest:
         found.append(Statement(COMPARED, f"no certain change: {', '.join(rest)}"))
+    if any(one.splits for one in (a, b)):
+        found.append(Statement(SLOW, f"late: in A {_late(a)}; in B {_late(b)}"))
     if len(a.traces) != len(b.traces):
         text = f"A has {counted(len(a.traces), 'rank')} and B {len(b.traces)}: parts of a rank's step are compared"
         found.append(Statement(DOUBTED, text))
@@ -99,6 +102,12 @@ def words(a: Attribution, b: Attribution) -> list[Statement]:
             )
             found.append(Statement(DOUBTED, text))
     return [*found, Statement(DOUBTED, _ABOUT)]
+
+
+def _late(found: Attribution) -> str:
+    """Return who is late in a run, and how long the others wait for it."""
+    late = [f"rank {one.rank} ({waiting(found, one)})" for one in convicted(found)[:_NAMED]]
+    return ", ".join(late) or "no rank by more than chance gives"
 
 
 def _sides(a: Attribution, b: Attribution) -> tuple[str, str]:

@@ -114,10 +114,11 @@ def _late(found: Attribution) -> Iterator[Statement]:
         text = "who is late cannot be told, as clocks are not set against one another: clock-rankN.json, as "
         yield Statement(DOUBTED, f"{text}commbench.train writes them, beside the traces would do")
         return
-    text = f"no rank is late more often than chance gives ({certainty(found)})"
+    text = f"no rank is late by more than chance gives from step to step ({certainty(found)})"
     if found.culprits:
-        most = max(found.culprits, key=lambda one: one.meetings)
-        text += f"; most often rank {most.rank}, at {most.meetings} of {counted(most.of, 'collective')}"
+        most = found.culprits[0]
+        text += f"; the others wait most for rank {most.rank}: {waiting(found, most)}; it was the last one at "
+        text += f"{most.meetings} of {counted(most.of, 'collective')}"
     yield Statement(TIME, text)
 
 
@@ -131,15 +132,7 @@ def _by_durations(found: Attribution) -> str:
 
 def _culprit(found: Attribution, one: Culprit) -> str:
     text = f"rank {one.rank} is late: the last one at {one.meetings} of the {one.of} collectives at which any rank was "
-    text += f"late for certain, by {ms(one.lateness)} (median)"
-    if found.steps:
-        others = [place for place, trace in enumerate(found.traces) if trace.rank != one.rank]
-        share = len(others) * len(found.steps)
-        each = found.waited_for(one.rank) / share
-        exposed = min(each, sum(found.totals(place)[WAITING] for place in others) / share)
-        where = "in this window" if found.steps == (None,) else "a step"
-        text += f"; each other rank waits {ms(each)} {where} for it (mean), of which work and transfers hide all but "
-        text += ms(exposed)
+    text += f"late for certain, by {ms(one.lateness)} (median; at most {ms(one.longest)}); {waiting(found, one)}"
     if one.cause == EARLIER and one.upstream:
         text += f"; it had waited itself in {one.through or 'another group'}, for rank {one.upstream[-1]}"
     elif one.cause:
@@ -147,6 +140,19 @@ def _culprit(found: Attribution, one: Culprit) -> str:
     else:
         text += "; no layer of its time before stands out"
     return f"{text} ({certainty(found)})"
+
+
+def waiting(found: Attribution, one: Culprit) -> str:
+    """Return how long the others wait for a rank."""
+    others = [place for place, trace in enumerate(found.traces) if trace.rank != one.rank]
+    if not found.steps:
+        return f"each other rank waits {ms(one.waited / len(others))} for it in all"
+    share = len(others) * len(found.steps)
+    each = found.waited_for(one.rank) / share
+    exposed = min(each, sum(found.totals(place)[WAITING] for place in others) / share)
+    where = "in this window" if found.steps == (None,) else "a step"
+    text = f"each other rank waits {ms(each)} {where} for it (mean), of which work and transfers hide all but "
+    return text + ms(exposed)
 
 
 def certainty(found: Attribution) -> str:

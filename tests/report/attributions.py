@@ -79,7 +79,8 @@ def attribution(
         layers.append(tuple(layers_of(window, slow if rank == late else usual) for window in windows))
     splits = tuple(_split(number, ranks, late, wait, number * length) for number in range(steps))
     waited = (ranks - 1) * steps * wait * MS
-    culprit = Culprit(late, steps, steps, steps, steps, wait * MS, waited, COMPUTE, {COMPUTE: wait * MS}, 1 / ranks)
+    its = late, steps, steps, steps, steps, wait * MS, wait * MS, waited, COMPUTE
+    culprit = Culprit(*its, {COMPUTE: wait * MS}, chance=float(ranks) ** -steps)
     found = Attribution(
         traces=tuple(traces),
         alignments=tuple(Alignment(SHARED) for _ in traces),
