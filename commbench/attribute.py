@@ -85,7 +85,7 @@ def _carry_out(options: argparse.Namespace, command: str) -> None:
     from commbench.report import attribution_screen as screen
 
     if options.out:
-        _need(options.out)
+        _need(options.out, [*options.traces, *(options.compare or ())])
     choice = _choice(options)
     found = _attribution(options.traces, options, choice)
     other = _attribution(options.compare, options, choice) if options.compare else None
@@ -105,10 +105,12 @@ def _carry_out(options: argparse.Namespace, command: str) -> None:
         print(f"# in {options.out}: {', '.join(names)}", file=sys.stderr)
 
 
-def _need(folder: str) -> None:
+def _need(folder: str, traces: Sequence[str]) -> None:
     """Refuse what --out cannot do, before the analysis."""
     from importlib.util import find_spec
 
+    if Path(folder).resolve() in [Path(one).resolve() for one in traces]:
+        raise UsageError(f"--out {folder} holds the traces: name another folder, which will not be read as one of them")
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UsageError(f"--out {folder} is a file: name a folder")
     if missing := [name for name in NEEDED if find_spec(name) is None]:

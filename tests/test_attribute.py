@@ -155,6 +155,7 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "--rdma", "slow"], "slow holds no telemetry-*.jsonl"),
         (["slow", "--results", "nowhere"], "there is no nowhere"),
         (["slow", "--out", "slow/rank0.json/x"], "cannot write into slow/rank0.json/x"),
+        (["slow", "--out", "slow/"], "--out slow/ holds the traces: name another folder"),
         (["nothing-there", "--out", "slow/rank0.json"], "--out slow/rank0.json is a file: name a folder"),
     ],
 )
