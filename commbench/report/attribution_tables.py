@@ -152,24 +152,24 @@ def collective_table(found: Attribution) -> Table:
     lines = []
     for (name, size, ranks), those in sorted(groups.items(), key=lambda item: in_all(item[1])):
         head = [Cell(name), Cell(format_size(size) if size >= 0 else "?", size if size >= 0 else None)]
-        head += [Cell(str(ranks), ranks), Cell(str(len(those)), len(those))]
+        doubtful = sum(bool(one.low_confidence) for one in those)
+        head += [Cell(str(number), number) for number in (ranks, len(those), doubtful)]
         split = [one for one in those if not one.skew_only]
         late_by = [one.lateness for one in those if known(one.error) is not None]
         late = _ms(median(late_by)) if late_by else Cell("-")
-        doubtful = sum(bool(one.low_confidence) for one in those)
         if not split:
-            lines.append([*head, Cell("skew only"), *[Cell("-")] * 5, late, Cell(str(doubtful), doubtful)])
+            lines.append([*head, Cell("skew only"), *[Cell("-")] * 5, late])
             continue
         waits = [float(value) for one in split for value in one.wait]
         transfer = round(median([transfer_of(one) for one in split]))
         lines.append(
             [
                 *(*head, _ms(fmean(waits)), _ms(max(waits)), _ms(transfer), _busbw(name, size, ranks, transfer)),
-                *(*_excess(transfer, alone.get((name, size, ranks), set())), late, Cell(str(doubtful), doubtful)),
+                *(*_excess(transfer, alone.get((name, size, ranks), set())), late),
             ]
         )
-    header = ["operation", "size (B)", "ranks", "count", "wait (ms)", "at most", "transfer", "busbw", "alone", "excess"]
-    return Table([*header, "late by", "doubtful"], lines)
+    header = ["operation", "size (B)", "ranks", "count", "doubtful", "wait (ms)", "at most", "transfer", "busbw"]
+    return Table([*header, "alone", "excess", "late by"], lines)
 
 
 def _busbw(name: str, size: int, ranks: int, transfer: float) -> Cell:

@@ -151,8 +151,8 @@ def waiting(found: Attribution, one: Culprit) -> str:
     each = found.waited_for(one.rank) / share
     exposed = min(each, sum(found.totals(place)[WAITING] for place in others) / share)
     where = "in this window" if found.steps == (None,) else "a step"
-    text = f"each other rank waits {ms(each)} {where} for it (mean), of which work and transfers hide all but "
-    return text + ms(exposed)
+    hidden = "" if each - exposed < 0.01 * each else f", and {ms(each - exposed)} that work or transfers hide"
+    return f"each other rank waits {ms(exposed)} {where} for it (mean){hidden}"
 
 
 def certainty(found: Attribution) -> str:
