@@ -27,21 +27,6 @@ def union(starts: Times, ends: Times) -> Times:
     return np.column_stack((starts[np.r_[True, apart]], reach[np.r_[apart, True]]))
 
 
-def intersection(one: Times, other: Times) -> Times:
-    """Return the instants in both sets, (n, 2)."""
-    return _where(one, other, True, True)
-
-
-def difference(one: Times, other: Times) -> Times:
-    """Return the instants in `one` that are not in `other`, (n, 2)."""
-    return _where(one, other, True, False)
-
-
-def clip(intervals: Times, start: int, end: int) -> Times:
-    """Return the instants from `start` until `end`, (n, 2)."""
-    return intersection(intervals, np.array([[start, max(start, end)]], dtype=np.int64))
-
-
 def total(intervals: Times) -> int:
     """Return how long a set is in all, ns."""
     return int((intervals[:, 1] - intervals[:, 0]).sum())
@@ -52,10 +37,3 @@ def within(intervals: Times, instants: Times) -> NDArray[np.bool_]:
     # Starts and ends alternate: after an odd number of them one is inside.
     inside: NDArray[np.bool_] = np.searchsorted(intervals.ravel(), instants, side="right") % 2 == 1
     return inside
-
-
-def _where(one: Times, other: Times, in_one: bool, in_other: bool) -> Times:
-    edges = np.unique(np.concatenate((one.ravel(), other.ravel())))
-    starts, ends = edges[:-1], edges[1:]
-    wanted = (within(one, starts) == in_one) & (within(other, starts) == in_other)
-    return union(starts[wanted], ends[wanted])

@@ -54,7 +54,7 @@ class Spans:
     end: Times  # ns, never before its start
     kind: NDArray[np.uint8]
     name: NDArray[np.int32]  # a place in `Trace.names`
-    lane: NDArray[np.int32]  # a place in `Trace.lanes`: a thread of the host, or a stream of a device
+    lane: NDArray[np.int32]  # a number for each thread and stream
     launched: Times  # ns: when the host launched it; its start where nobody tells
     operator: NDArray[np.int32]  # a place in `Trace.operators` of the operator that it is or serves; -1: not told
     call: NDArray[np.int32]  # a place in `Trace.calls` of the communication that it is; -1: none
@@ -88,10 +88,7 @@ class Call:
     start: int | None = None  # ns: when it began to run, which is when this rank arrived
     end: int | None = None  # ns
     duration: int | None = None  # ns: how long it ran, its waiting too, where a file measured that by itself
-    lane: int = -1
     coalesced: bool = False  # several operations in one: only their skew means something
-    algorithm: str = ""
-    protocol: str = ""
     evidence: str = BY_ARGUMENTS
     name: str = ""  # of what was seen: a kernel, an annotation
 
@@ -127,7 +124,6 @@ class Trace:
     calls: tuple[Call, ...] = ()
     steps: tuple[Step, ...] = ()  # in order of time
     names: tuple[str, ...] = ()
-    lanes: tuple[str, ...] = ()
     operators: tuple[Operator, ...] = ()
     whole: bool = True  # the file did not break off
     notes: tuple[str, ...] = ()  # what was clipped, left out or not understood, each in a sentence

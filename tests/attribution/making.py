@@ -46,8 +46,7 @@ def trace(spans: Sequence[Span], calls: Sequence[Call] = (), **facts: Any) -> Tr
         ),
         call=np.array([span.call for span in spans], dtype=np.int32),
     )
-    lanes = tuple(f"lane {lane}" for lane in range(1 + max((span.lane for span in spans), default=-1)))
-    given: dict[str, Any] = {"source": "made.json", "format": "made", "lanes": lanes, **facts}
+    given: dict[str, Any] = {"source": "made.json", "format": "made", **facts}
     return Trace(spans=columns, calls=tuple(calls), names=tuple(names), operators=tuple(operators), **given)
 
 

@@ -296,7 +296,6 @@ def _call(run: Run, event: Event, rank: int) -> Call:
         enqueued=run.clock(rank, event.asked),
         start=run.clock(rank, event.start),
         end=run.clock(rank, event.end),
-        lane=event.stream,
         name=event.name,
     )
 

@@ -110,9 +110,9 @@ def test_a_call_that_was_asked_for_early_arrives_when_it_begins_to_run() -> None
     assert found.wait.tolist() == [30, 0]
 
 
-def test_calls_on_two_lanes_at_once_are_split_each_by_itself() -> None:
-    one = [call(0, 100, lane=0, group=(0, 1)), call(10, 60, lane=1, group=(0, 1), elements_in=4, elements_out=4)]
-    two = [call(80, 100, lane=0, group=(0, 1)), call(20, 60, lane=1, group=(0, 1), elements_in=4, elements_out=4)]
+def test_calls_that_overlap_are_split_each_by_itself() -> None:
+    one = [call(0, 100, group=(0, 1)), call(10, 60, group=(0, 1), elements_in=4, elements_out=4)]
+    two = [call(80, 100, group=(0, 1)), call(20, 60, group=(0, 1), elements_in=4, elements_out=4)]
     assert [found.wait.tolist() for found in splits(world(one, two))] == [[80, 0], [10, 0]]
 
 

@@ -117,13 +117,6 @@ def test_messages_have_their_peers() -> None:
     assert (call.sequence, call.start) == (None, 1_752_867_229_001_100_000)
 
 
-def test_the_algorithm_has_our_name() -> None:
-    call = only(marker(coll_perf=perf(coll_algo="NVLS_TREE", coll_proto="SIMPLE")))
-    assert (call.algorithm, call.protocol) == ("nvls_tree", "simple")
-    call = only(marker(coll_perf=perf(coll_algo="unknown", coll_proto="unknown")))
-    assert (call.algorithm, call.protocol) == ("", "")
-
-
 def test_since_4_3_lines_belong_to_the_marker_before_them() -> None:
     dumped = {"coll_records": 2, "coll_dropped_total": 0}
     traces = read(

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commbench.attribution.intervals import clip, difference, intersection, total, union, within
+from commbench.attribution.intervals import total, union, within
+from tests.attribution.sets import difference, intersection
 
 if TYPE_CHECKING:
     from commbench.attribution.intervals import Times
@@ -43,11 +44,6 @@ def test_a_union_holds_what_any_span_holds(spans: Spans) -> None:
 def test_sets_meet_and_differ_as_sets_of_numbers_do(one: Spans, other: Spans) -> None:
     check(intersection(union_of(one), union_of(other)), instants(one) & instants(other))
     check(difference(union_of(one), union_of(other)), instants(one) - instants(other))
-
-
-@given(SPANS, st.integers(-25, 25), st.integers(-25, 25))
-def test_a_clipped_set_lies_between_its_bounds(spans: Spans, start: int, end: int) -> None:
-    check(clip(union_of(spans), start, end), instants(spans) & set(range(start, end)))
 
 
 @given(SPANS)

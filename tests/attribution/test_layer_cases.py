@@ -15,11 +15,12 @@ import pytest
 
 from commbench.attribution.ceilings import Ceilings, ceilings
 from commbench.attribution.classes import COMPUTE_WORK, EVIDENCE, ROOFLINE, classify
-from commbench.attribution.intervals import difference, intersection, total, union
+from commbench.attribution.intervals import total, union
 from commbench.attribution.layers import LAYERS, Layers, Window, layers, whole, windows
 from commbench.attribution.reading import read_file
 from commbench.attribution.trace import DEVICE_KINDS, KERNEL, Trace
 from commbench.errors import UsageError
+from tests.attribution.sets import difference, intersection
 
 CASES = Path(os.environ.get("COMMBENCH_CASES") or Path(__file__).resolve().parents[3] / "shared" / "cases")
 

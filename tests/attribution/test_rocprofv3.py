@@ -92,17 +92,10 @@ def read(*processes: Process, name: str = "out_rank1.json") -> list[Trace]:
     return list(rocprofv3.read(io.BytesIO(file(*processes)), name))
 
 
-def spans(trace: Trace) -> list[tuple[int, int, int, str, str, int]]:
+def spans(trace: Trace) -> list[tuple[int, int, int, str, int]]:
     s = trace.spans
     return [
-        (
-            int(s.start[k]),
-            int(s.end[k]),
-            int(s.kind[k]),
-            trace.names[s.name[k]],
-            trace.lanes[s.lane[k]],
-            int(s.launched[k]),
-        )
+        (int(s.start[k]), int(s.end[k]), int(s.kind[k]), trace.names[s.name[k]], int(s.launched[k]))
         for k in range(len(s))
     ]
 
@@ -115,12 +108,14 @@ def test_kernels_copies_and_calls_are_spans_in_order() -> None:
     process.mark("ProfilerStep#3", 5, 95)
     (trace,) = read(process)
     assert spans(trace) == [
-        (5, 95, ANNOTATION, "ProfilerStep#3", "thread 9", 5),
-        (10, 12, RUNTIME, "hipLaunchKernel", "thread 9", 10),
-        (20, 25, MEMCPY, "MEMORY_COPY_HOST_TO_DEVICE", "copies cpu 0 to gpu 0", 20),
-        (30, 50, KERNEL, KERNELS[0], "gpu 0 queue 1", 10),
-        (60, 90, SYNC, "hipStreamSynchronize", "thread 9", 60),
+        (5, 95, ANNOTATION, "ProfilerStep#3", 5),
+        (10, 12, RUNTIME, "hipLaunchKernel", 10),
+        (20, 25, MEMCPY, "MEMORY_COPY_HOST_TO_DEVICE", 20),
+        (30, 50, KERNEL, KERNELS[0], 10),
+        (60, 90, SYNC, "hipStreamSynchronize", 60),
     ]
+    mark, launch, copy, kernel, sync = trace.spans.lane
+    assert mark == launch == sync and len({launch, copy, kernel}) == 3
     assert trace.steps == (Step(3, 5, 95),)
     assert (trace.rank, trace.device, trace.unix, trace.calls) == (1, "hip", False, ())
 
@@ -143,7 +138,6 @@ def test_a_kernel_is_what_the_call_that_launched_it_asked_for() -> None:
     assert (second.operation, second.evidence) == ("unknown", BY_NAME)
     kernels = [k for k in range(len(trace.spans)) if trace.spans.kind[k] == KERNEL]
     assert [int(trace.spans.call[k]) for k in kernels] == [0, 1]
-    assert trace.lanes[first.lane] == "gpu 0 queue 1"
     assert sorted(map(int, trace.spans.call)) == [-1] * (len(trace.spans) - 2) + [0, 1]
 
 
@@ -181,11 +175,12 @@ def test_a_group_is_launched_by_its_end(names: list[str], operation: str, coales
 def test_names_tell_where_nothing_was_recorded_of_rccl() -> None:
     process = Process()
     process.kernel(RING, 40, 90, correlation=77)
-    process.kernel(GENERIC, 100, 190, correlation=78)
+    process.kernel(GENERIC, 100, 190, correlation=78, queue=2)
     (trace,) = read(process)
     first, second = trace.calls
-    assert (first.operation, first.algorithm, first.protocol, first.evidence) == ("allreduce", "ring", "ll128", BY_NAME)
-    assert (second.operation, second.algorithm, second.enqueued) == ("unknown", "", 100)
+    assert (first.operation, first.evidence) == ("allreduce", BY_NAME)
+    assert (second.operation, second.enqueued) == ("unknown", 100)
+    assert trace.spans.lane[0] != trace.spans.lane[1]
     assert any("add --rccl-trace --hip-trace" in note for note in trace.notes)
 
 
@@ -212,10 +207,9 @@ def test_names_that_are_not_there_are_not_invented() -> None:
     process = Process()
     process.launch(KERNELS[0], 10, 30, 50)
     entry = process.entry()
-    entry["strings"] = entry["kernel_symbols"] = entry["agents"] = None
+    entry["strings"] = entry["kernel_symbols"] = None
     (trace,) = rocprofv3.read(io.BytesIO(json.dumps({"rocprofiler-sdk-tool": entry}).encode()), "results.json")
     assert trace.names == ("operation 0 of kind 0", "a kernel without a name")
-    assert trace.lanes == ("thread 9", "agent 7001 queue 1")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ class Job:
 
     rank: int | None = None
     size: int | None = None
-    backend: str = ""
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # this rank's, in the order they were made
     descriptions: Mapping[str, str] = field(default_factory=dict)
     backends: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +61,7 @@ class Job:
                 descriptions[name] = str(one.get("pg_desc") or "")
                 backends[name] = str(one.get("backend_config") or "")
         rank, size = number(told.get("rank")), facts.ranks_in(told.get("world_size"))
-        return cls(rank, size, str(told.get("backend") or ""), groups, descriptions, backends)
+        return cls(rank, size, groups, descriptions, backends)
 
     def group(self, said: Sequence[Facts]) -> tuple[int, ...] | None:
         """Return the ranks of a group, by whatever tells."""
@@ -176,11 +175,10 @@ def _kernel(
     enqueued = min((int(table.start[other]) for other, _ in around), default=None)
     if enqueued is None and launch >= 0:
         enqueued = int(table.start[launch])
-    algorithm, protocol = facts.ways(name)
     call = _call(said, job.group(said), job, sequence)
     if call.elements_in is None and (operator := int(table.operator[place])) >= 0:
         call = _sized(call, operators[operator])
-    return _timed(call, table, [place], enqueued, name, algorithm, protocol)
+    return _timed(call, table, [place], enqueued, name)
 
 
 def _call(said: Sequence[Facts], group: tuple[int, ...] | None, job: Job, sequence: int | None = None) -> Call:
@@ -215,24 +213,13 @@ def _call(said: Sequence[Facts], group: tuple[int, ...] | None, job: Job, sequen
     )
 
 
-def _timed(
-    call: Call,
-    table: Table,
-    rows: Sequence[int],
-    enqueued: int | None,
-    name: str,
-    algorithm: str = "",
-    protocol: str = "",
-) -> Call:
+def _timed(call: Call, table: Table, rows: Sequence[int], enqueued: int | None, name: str) -> Call:
     """Return a call with the times of its spans."""
     return dataclasses.replace(
         call,
         enqueued=enqueued,
         start=int(table.start[rows].min()),
         end=int(table.end[rows].max()),
-        lane=int(table.lane[rows[0]]),
-        algorithm=algorithm,
-        protocol=protocol,
         name=name,
     )
 
@@ -410,8 +397,8 @@ def _asked_only(
             said.sort(key=lambda one: not one.by_arguments)
             sequence = next((other.sequence for other in (one, *around) if other.sequence is not None), None)
             call = _call(said, job.group(said), job, sequence)
-            lane, start = int(table.lane[place]), int(table.start[place])
-            made.append((dataclasses.replace(call, enqueued=start, lane=lane, name=names[table.name[place]]), []))
+            start, name = int(table.start[place]), names[table.name[place]]
+            made.append((dataclasses.replace(call, enqueued=start, name=name), []))
     if made:
         notes.append(
             f"no device work is in this trace, only that {len(made)} collectives were asked for: "

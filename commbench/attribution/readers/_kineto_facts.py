@@ -1,8 +1,6 @@
 """What single events of PyTorch's profiler say of communication.
 
-Keys of arguments are those of PyTorch's ParamCommsUtils. A kernel's name says which collective it is, but seldom how:
-NCCL's usual build has few kernels, called RING_LL or TREE_LL whatever they run (`best_kernel` in its
-src/device/generate.py, IMPL_COLL_KERN before 2.19). So "ring" is not believed, and "ll" neither.
+Keys of arguments are those of PyTorch's ParamCommsUtils.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ NOTHING, STEP, ASKED, DESCRIBED, MARKED, RUN, KERNEL = range(7)
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _MARKED = re.compile(r"[a-z]*ccl:\w+")  # asking for it; the work itself is on a device
 _RUN = re.compile(r"(?:gloo|mpi|ucc):\w+")  # the work itself, on a thread of the library or the caller's
-_WAYS = re.compile(r"_(NVLS_TREE|TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT|RING)_(LL128|LL|SIMPLE)(?![A-Z0-9])")
 
 # Which inputs of a `c10d::` operator are what a rank sends, what it receives, and the root or peer.
 _OPERATORS: dict[str, tuple[int | None, int | None, int | None]] = {
@@ -176,16 +173,6 @@ def marked(name: str, args: Mapping[str, Any]) -> Facts:
 def named(name: str) -> Facts:
     """Return what a kernel's name says."""
     return Facts(_words.operation_of_kernel(name))
-
-
-def ways(name: str) -> tuple[str, str]:
-    """Return the algorithm and the protocol that a kernel's name tells for certain; "" for what it does not."""
-    found = _WAYS.search(name.upper())
-    if not found or "SENDRECV" in name.upper():
-        return "", ""
-    algorithm, protocol = found.groups()
-    exact = protocol != "LL"
-    return algorithm.lower() if exact or algorithm != "RING" else "", protocol.lower() if exact else ""
 
 
 def ranks_in(value: Any) -> int | None:

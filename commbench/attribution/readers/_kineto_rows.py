@@ -64,7 +64,6 @@ class Rows:
         self.external: list[Times] = []
         self.names: dict[Any, int] = {}
         self.lanes: dict[tuple[Any, Any], int] = {}
-        self.on_device: set[int] = set()  # lanes
         self.operators: dict[Any, int] = {}
         self.asked: list[tuple[int, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[str, ...]]] = []
         self.found: list[Found] = []
@@ -124,8 +123,6 @@ class Rows:
             self.name.append(name)
             self.lane.append(lane)
             self.operator.append(operator)
-            if kind in DEVICE_KINDS:
-                self.on_device.add(lane)
         self.start.append(_floats(start))
         self.length.append(_floats(length))
         self.correlation.append(_wholes(correlation))

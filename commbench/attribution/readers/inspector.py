@@ -17,7 +17,6 @@ from commbench.attribution.readers import _nccl, _values, _words
 from commbench.attribution.readers._nccl import Membership
 from commbench.attribution.trace import BYTES, POINT_TO_POINT, Call, Trace
 from commbench.errors import UsageError
-from commbench.results import reading
 
 NAME = "NCCL Inspector"
 
@@ -87,7 +86,6 @@ def _call(entry: Mapping[str, Any], joined: Membership) -> Call | None:
     ended = [_microseconds(one["kernel_stop_ts"]) for one in events.get("kernel_events", ())]
     known = bool(begun) and min(begun) > 0 and max(begun) <= max(ended) and min(ended) > 0
     called = _microseconds(events.get(f"{kind}_start_ts", 0))
-    algorithm, protocol = perf.get("coll_algo", "unknown"), perf.get("coll_proto", "unknown")
     return Call(
         operation=operation,
         group_name=joined.communicator,
@@ -101,8 +99,6 @@ def _call(entry: Mapping[str, Any], joined: Membership) -> Call | None:
         start=min(begun) if known else None,
         end=max(ended) if known else None,
         duration=_microseconds(perf[f"{kind}_exec_time_us"]) or None,
-        algorithm="" if algorithm == "unknown" else reading.algorithm(_values.text(algorithm)),
-        protocol="" if protocol == "unknown" else reading.protocol(_values.text(protocol)),
         name=name,
     )
 

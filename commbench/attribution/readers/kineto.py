@@ -116,7 +116,6 @@ def _trace(rows: Rows, rest: Mapping[str, Any], source: str, notes: list[str]) -
         calls=calls,
         steps=_steps(rows, table, names, notes),
         names=names,
-        lanes=tuple(_lane(where, place in rows.on_device) for where, place in rows.lanes.items()),
         operators=operators,
         notes=tuple(notes),
     )
@@ -157,10 +156,6 @@ def _model(properties: Any) -> str:
     devices = [one for one in properties if isinstance(one, dict)] if isinstance(properties, list) else []
     models = {_plain(one.get("name") or "") for one in devices}
     return models.pop() if len(models) == 1 else ""
-
-
-def _lane(where: tuple[Any, Any], on_device: bool) -> str:
-    return f"device {where[0]} stream {where[1]}" if on_device else f"thread {where[1]}"
 
 
 def _plain(name: Any) -> str:

@@ -117,7 +117,6 @@ class _Records:
         self._buffers: Mapping[str, Any] = buffers if isinstance(buffers, dict) else {}
         self._names = _operations(process)
         self._kernels = _kernel_names(process)
-        self._agents = _agents(process)
         self._launches: dict[int, tuple[int, int]] = {}  # start and thread of a call of HIP, by correlation
 
     def _each(self, buffer: str) -> Iterator[tuple[Mapping[str, Any], int, int]]:
@@ -151,7 +150,7 @@ class _Records:
             try:
                 info = record["dispatch_info"]
                 name = self._kernels.get(_values.whole(info["kernel_id"]), "a kernel without a name")
-                lane = f"{self._agent(info['agent_id'])} queue {_values.whole(info['queue_id']['handle'])}"
+                lane = f"{_handle(info['agent_id'])} queue {_handle(info['queue_id'])}"
                 launched, thread = self._launches.get(
                     _values.whole(record["correlation_id"]["internal"]), (start, _values.whole(record["thread_id"]))
                 )
@@ -166,7 +165,7 @@ class _Records:
         """Yield the copies between memories."""
         for record, start, end in self._each("memory_copy"):
             try:
-                lane = f"copies {self._agent(record['src_agent_id'])} to {self._agent(record['dst_agent_id'])}"
+                lane = f"copies {_handle(record['src_agent_id'])} to {_handle(record['dst_agent_id'])}"
                 yield _Span(start, end, MEMCPY, self._name(record), lane, start)
             except _BROKEN:
                 self.broken += 1
@@ -195,10 +194,6 @@ class _Records:
     def _name(self, record: Mapping[str, Any]) -> str:
         kind, operation = _values.whole(record["kind"]), _values.whole(record["operation"])
         return self._names.get((kind, operation), f"operation {operation} of kind {kind}")
-
-    def _agent(self, agent: Mapping[str, Any]) -> str:
-        handle = _values.whole(agent["handle"])
-        return self._agents.get(handle, f"agent {handle}")
 
 
 def _operations(process: Mapping[str, Any]) -> dict[tuple[int, int], str]:
@@ -234,19 +229,9 @@ def _kernel_names(process: Mapping[str, Any]) -> dict[int, str]:
     return found
 
 
-def _agents(process: Mapping[str, Any]) -> dict[int, str]:
-    """Return how agents are called: in the order of the file, the processors apart from the devices (type 2)."""
-    found: dict[int, str] = {}
-    seen = {"cpu": 0, "gpu": 0}
-    agents = process.get("agents")
-    for agent in agents if isinstance(agents, list) else ():
-        try:
-            kind = "gpu" if agent["type"] == 2 else "cpu"
-            found[_values.whole(agent["id"]["handle"])] = f"{kind} {seen[kind]}"
-        except _BROKEN:
-            continue
-        seen[kind] += 1
-    return found
+def _handle(one: Mapping[str, Any]) -> int:
+    """Return by which number an agent or a queue is known."""
+    return _values.whole(one["handle"])
 
 
 def _groups(calls: Sequence[tuple[int, int, str]]) -> Iterator[_Asked]:
@@ -275,19 +260,16 @@ def _under_way(asked: Sequence[_Asked], launched: int) -> tuple[str, ...]:
 
 
 @lru_cache(4096)
-def _by_name(kernel: str) -> tuple[str, str, str] | None:
-    """Return operation, algorithm and protocol that a kernel's name tells; None where it does not communicate."""
-    if not _words.COMMUNICATION.search(kernel):
-        return None
-    return facts.named(kernel).operation, *facts.ways(kernel)
+def _by_name(kernel: str) -> str | None:
+    """Return the operation that a kernel's name tells; None where it does not communicate."""
+    return _words.operation_of_kernel(kernel) if _words.COMMUNICATION.search(kernel) else None
 
 
 def _call(name: str, operations: Sequence[str], start: int, end: int, launched: int) -> Call | None:
     """Return the call that a kernel is; None where it does not communicate."""
-    told = _by_name(name)
-    if told is None:
+    operation = _by_name(name)
+    if operation is None:
         return None
-    operation, algorithm, protocol = told
     if operations:
         different = set(operations)
         operation = operations[0] if len(different) == 1 else "sendrecv" if different == {"send", "recv"} else UNKNOWN
@@ -297,8 +279,6 @@ def _call(name: str, operations: Sequence[str], start: int, end: int, launched: 
         start=start,
         end=end,
         coalesced=len(operations) > 1,
-        algorithm=algorithm,
-        protocol=protocol,
         evidence=BY_ARGUMENTS if operations else BY_NAME,
         name=name,
     )
@@ -327,8 +307,7 @@ def _columns(spans: Sequence[_Span], rank: int | None, source: str, notes: Seque
         rank,
         device="hip",
         spans=columns,
-        calls=tuple(replace(span.call, lane=lanes[span.lane]) for _, span in calls if span.call),
+        calls=tuple(span.call for _, span in calls if span.call),
         names=tuple(names),
-        lanes=tuple(lanes),
         notes=tuple(notes),
     )
