@@ -338,23 +338,23 @@ def _wish(
         raise UsageError(f"{options.current}: the order in use has {outside[0]}, which --free does not name")
     where = np.array([places[host] for host in free], dtype=np.int64)
     return Wish(
-        _judge(options, cluster, where, traffic),
+        _judge(options, cluster, where, traffic, granted),
         where,
         current,
-        take_all=granted,
+        granted=granted,
         cores=parse_whole(options.cores, "--cores", least=1) if options.cores else None,
         seconds=parse_number(options.time, "--time") if options.time else SEARCH_IN_JOB if granted else SEARCH,
         **facts,
     )
 
 
-def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Traffic) -> Judge:
+def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Traffic, granted: bool) -> Judge:
     from commbench.model.library import find, of_vendors
     from commbench.model.schedule import names
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import by_axis
 
-    library = find(options.library) if options.library else of_vendors(_vendors(cluster, free, traffic.ranks))
+    library = find(options.library) if options.library else of_vendors(_vendors(cluster, free, traffic.ranks, granted))
     known = {flow.axis: flow.n for flow in traffic.flows}
     asked = by_axis(options.algo, "--algo", known) if options.algo else {}
     for name in asked.values():
@@ -363,8 +363,11 @@ def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Tr
     return Judge(traffic, library, asked)
 
 
-def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
-    """Return the vendors of the devices that will be taken: of those of several, `choose` takes one's where it can."""
+def _vendors(cluster: Cluster, free: Any, ranks: int, granted: bool) -> set[str]:
+    """Return the vendors of the devices that will be taken: of those of several, `choose` takes one's where it can.
+
+    Of nodes that were granted any may be filled.
+    """
     from commbench.recommend.nodes import choose
     from commbench.recommend.tree import tree
 
@@ -373,7 +376,7 @@ def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
         return {device.vendor for number in numbers for device in cluster.classes[number].devices}
 
     found = of(free)
-    return found if len(found) == 1 else of(choose(cluster, tree(cluster), free, ranks).nodes)
+    return found if len(found) == 1 or granted else of(choose(cluster, tree(cluster), free, ranks).nodes)
 
 
 def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
@@ -442,13 +445,14 @@ def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
     return {
         "predicted": True,
         "plan": json.loads(advice.plan.to_json()),
-        "how": advice.found.how,
+        "how": advice.how,
+        "recommended": {"how": advice.found.how, "nodes": list(advice.hosts)},
         "gain": advice.held.gain,
         "gain_if_the_library_runs": advice.held.otherwise,
         "doubts": list(advice.doubts),
         "algorithms": {name: score.algorithms for name, score in advice.scores.items()},
         "nodes": {
-            **{key: value for key, value in asdict(advice.chosen).items() if key != "nodes"},
+            **{key: value for key, value in asdict(advice.nodes).items() if key != "nodes"},
             "names": list(advice.plan.hosts),
         },
         "error": advice.error,

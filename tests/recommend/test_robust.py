@@ -70,6 +70,12 @@ def test_an_order_that_loses_with_another_algorithm_is_not_recommended(tempting:
     assert "if NCCL runs another one instead: ring -" in text and "take it" not in text
 
 
+def test_an_order_that_is_left_on_other_nodes_says_so(tempting: Advice) -> None:
+    assert "left: an order with a gain of" in "\n".join(screen.lines(tempting, measured=False))
+    other = replace(tempting, hosts=("n05", "n06", "n07", "n09"))
+    assert "left: an order on other nodes, n[05-07,09], with a gain of" in "\n".join(screen.lines(other, False))
+
+
 def test_a_gain_under_another_algorithm_is_that_of_a_library_that_has_no_other(tempting: Advice) -> None:
     assert tempting.left is not None
     only = replace(tempting.judge, library=replace(LIBRARIES["nccl"], algorithms=("ring",)))
