@@ -225,7 +225,7 @@ def _fitted(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[Cluster
     slow: dict[int, list[float]] = {}
     for one in fitted.slow:
         for host in expand(one.hosts):
-            slow.setdefault(places.get(host, 0), []).append(one.factor - 1)
+            slow.setdefault(places[host], []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     return apply(cluster, fitted), facts, fitted.lines()
 
