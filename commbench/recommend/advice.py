@@ -33,9 +33,10 @@ TAKE, TRY, KEEP = "take it", "try it", "keep what you have"
 DEFAULT, CURRENT, RANDOM, RECOMMENDED, BOUND = "default", "current", "random", "recommended", "bound"
 SHOWN = {DEFAULT: "by name", CURRENT: "in use"}  # what people read for them
 GRANTED = "granted"  # how nodes were taken that were not chosen here
-# Of a gain, where nothing was fitted: published times are 1.04 to 1.75 times those predicted from data sheets
-# (benchmarks/model_vs_published.py); at worst one of two orders is off by the least of that, and the other by the most.
-ASSUMED_ERROR = 1 - 1.04 / 1.75
+# Of a gain, where nothing was fitted: at worst the model is off for one of two orders as little as for any published
+# time, and for the other one as much.
+_LEAST, _MOST = robust.PUBLISHED
+ASSUMED_ERROR = 1 - _LEAST / _MOST
 _SEEDS = (1, 2, 3)  # of random orders, whose mean is told; one where ranks are many
 _MANY = 20_000  # ranks
 _LIMITS = 4
@@ -54,7 +55,7 @@ class Wish:
     current: tuple[Seat, ...] = ()
     slow: Mapping[int, float] = field(default_factory=dict)
     error: float = ASSUMED_ERROR
-    error_source: str = "data sheets alone: published times are 1.04 to 1.75 times those predicted from them"
+    error_source: str = f"data sheets alone: published times are {_LEAST} to {_MOST} times those predicted from them"
     granted: bool = False
     cores: int | None = None  # of each node, for the ranges of cores
     seconds: float = 5.0  # for the search of an order

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.errors import UsageError, unknown_name
-from commbench.units import parse_size, parse_whole
+from commbench.units import approximate_size, parse_size, parse_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,7 @@ class Traffic:
         if not self.assumed:
             return ()
         some = ", ".join(self.assumed)
-        return (f"nobody said what {some} sends in a step: 1 GiB is assumed (--bytes, --preset)",)
+        return (f"nobody said what {some} sends in a step: {approximate_size(SIZE)} is assumed (--bytes, --preset)",)
 
     @property
     def unsure(self) -> bool:

@@ -109,6 +109,12 @@ def test_a_gain_below_what_it_may_be_off_by_is_to_be_measured() -> None:
         assert advise(cluster, wish).plan.advice == advice
 
 
+def test_where_nothing_was_fitted_a_gain_may_be_off_by_how_far_published_times_are_apart() -> None:
+    wish = Wish(Judge(step({"dp": 2}), LIBRARIES["mpi"]), np.arange(1))
+    assert wish.error == pytest.approx(0.4057, abs=5e-5)  # (1.75 - 1.04) / 1.75
+    assert "1.04 to 1.75 times those predicted" in wish.error_source and robust.PLAUSIBLE == 1.75
+
+
 def test_nodes_that_are_slow_are_left_though_the_model_sees_no_gain() -> None:
     cluster = two_tiers([4], devices=2)
     found = on(cluster, step({"dp": 4}, {"dp": (1, 1 << 30)}), slow={0: 1.0})

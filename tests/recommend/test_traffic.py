@@ -25,6 +25,12 @@ def test_bytes_are_how_often_and_how_many() -> None:
     assert amounts("tp=96x64M,dp=4G", {"tp": 2, "dp": 2}) == {"tp": (96, 64 << 20), "dp": (1, 4 << 30)}
 
 
+def test_bytes_that_nobody_said_are_said() -> None:
+    assert step({"tp": 2, "dp": 2}, {"tp": (1, 8)}).notes == (
+        "nobody said what dp sends in a step: 1 GiB is assumed (--bytes, --preset)",
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "grid", "micro_batches", "amounts"),
     [
