@@ -108,6 +108,14 @@ def test_slurm_is_asked_for_its_switches_and_idle_nodes(slurm: Path, capsys: pyt
     assert any("assumed" in note for note in found["plan"]["notes"])
 
 
+def test_idle_nodes_that_the_topology_has_not_are_not_taken_for_all(
+    slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(slurm, "sinfo", "m1\nm2\n")
+    assert run("--topology", "slurm", "--free", "slurm", "--gpus", "8") == 2
+    assert "no node that Slurm says is idle is one of the topology" in capsys.readouterr().err
+
+
 def test_in_a_job_its_nodes_are_ordered(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
