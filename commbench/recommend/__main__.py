@@ -114,14 +114,16 @@ def _carry_out(options: argparse.Namespace) -> None:
 
     picture = _picture_file(options.picture) if options.picture else None
     system = System()
-    cluster, free, notes, granted = _cluster(options, system)
+    job = _granted(options, system)
+    cluster, notes = _described(options, system, job)
+    free = _free(options, system, cluster, job)
     runs, cluster, results_notes = _results(options, cluster)
     if cluster.nodes == 1:
         free = list(cluster.arrays.nodes)  # by the name that the results have for it
     cluster, wish_facts, fitted_notes = _fitted([run.records for run in runs], cluster)
-    traffic = _traffic(options, cluster, free, granted)
+    traffic = _traffic(options, cluster, free, bool(job))
     split = _split(options, traffic)
-    wish = _wish(options, cluster, free, traffic, wish_facts, granted)
+    wish = _wish(options, cluster, free, traffic, wish_facts, bool(job))
     choices, choices_notes = _choices(runs)
     advice = advise(cluster, wish)
     plan = replace(
@@ -141,27 +143,31 @@ def _carry_out(options: argparse.Namespace) -> None:
         print("\n".join([*screen.lines(advice, bool(runs), split), *(done or ())]))
 
 
-def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list[str], list[str], bool]:
-    """Return the cluster, the nodes to choose from, what was assumed, and whether these are a job's."""
+def _granted(options: argparse.Namespace, system: System) -> list[str]:
+    """Return the nodes of the job of which the order is asked; none where nodes are to be chosen."""
+    from commbench.recommend import slurm
+
+    if not options.allocation and (options.free or options.topology or not slurm.in_job(system)):
+        return []
+    if options.free:
+        raise UsageError("--allocation orders the nodes of a job, and --free names others: give one of them")
+    return slurm.granted(system)
+
+
+def _described(options: argparse.Namespace, system: System, granted: list[str]) -> tuple[Cluster, list[str]]:
+    """Return the cluster, and what of it was assumed."""
     from commbench.recommend import slurm
     from commbench.recommend.assume import complete
-    from commbench.topology.hosts import expand
     from commbench.topology.reading import read
     from commbench.topology.shipped import find
     from commbench.units import parse_number, parse_whole
 
-    if options.free is not None and not options.free.strip():
-        raise UsageError("--free names nodes to choose from, as n[01-20], and names none: leave it out for all")
-    granted = options.allocation or (slurm.in_job(system) and not options.free and not options.topology)
-    if granted and options.free:
-        raise UsageError("--allocation orders the nodes of a job, and --free names others: give one of them")
-    free = slurm.granted(system) if granted else []
     if options.topology == "slurm":
         cluster = slurm.topology(system)
     elif options.topology:
         cluster = read(find(options.topology)).cluster
     elif granted:
-        cluster = slurm.topology_of_job(system, free)
+        cluster = slurm.topology_of_job(system, granted)
     else:
         raise UsageError("advice needs a topology: --topology FILE, the name of a shipped one, or slurm")
     each = options.gpus_per_node
@@ -170,19 +176,32 @@ def _cluster(options: argparse.Namespace, system: System) -> tuple[Cluster, list
     like = read(find(options.like)).cluster
     ratio = parse_number(options.oversubscription, "--oversubscription", least=0.01)
     count = parse_whole(each, "--gpus-per-node", least=1) if each is not None else None
-    cluster, notes = complete(cluster, like, ratio, count)
-    if options.free == "slurm":
-        known = set(cluster.arrays.nodes)
+    return complete(cluster, like, ratio, count)
+
+
+def _free(options: argparse.Namespace, system: System, cluster: Cluster, granted: list[str]) -> list[str]:
+    """Return the nodes to choose from, or those of the job."""
+    from commbench.recommend import slurm
+    from commbench.topology.hosts import expand
+
+    nodes, name = cluster.arrays.nodes, cluster.name or "the topology"
+    known = set(nodes)
+    if options.free is None:
+        free = granted or list(nodes)
+    elif options.free == "slurm":
         free = [host for host in slurm.idle(system) if host in known]
-    elif options.free is not None:
+        if not free:
+            raise UsageError(f"no node that Slurm says is idle is one of {name}: name some with --free")
+    elif options.free.strip():
         free = list(dict.fromkeys(expand(options.free)))
-    known = set(cluster.arrays.nodes)
+    else:
+        raise UsageError("--free names nodes to choose from, as n[01-20], and names none: leave it out for all")
     if unknown := [host for host in free if host not in known]:
         raise UsageError(
-            f"{unknown[0]} is to be chosen from, and is no node of {cluster.name or 'the topology'}, which has "
-            f"{', '.join(cluster.arrays.nodes[:3])}, ...: correct --free or --topology"
+            f"{unknown[0]} is to be chosen from, and is no node of {name}, which has {', '.join(nodes[:3])}, ...: "
+            "correct --free or --topology"
         )
-    return cluster, free or list(cluster.arrays.nodes), notes, granted
+    return free
 
 
 def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Reading], Cluster, list[str]]:
@@ -225,7 +244,7 @@ def _fitted(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[Cluster
     slow: dict[int, list[float]] = {}
     for one in fitted.slow:
         for host in expand(one.hosts):
-            slow.setdefault(places.get(host, 0), []).append(one.factor - 1)
+            slow.setdefault(places[host], []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     return apply(cluster, fitted), facts, fitted.lines()
 
@@ -338,23 +357,23 @@ def _wish(
         raise UsageError(f"{options.current}: the order in use has {outside[0]}, which --free does not name")
     where = np.array([places[host] for host in free], dtype=np.int64)
     return Wish(
-        _judge(options, cluster, where, traffic),
+        _judge(options, cluster, where, traffic, granted),
         where,
         current,
-        take_all=granted,
+        granted=granted,
         cores=parse_whole(options.cores, "--cores", least=1) if options.cores else None,
         seconds=parse_number(options.time, "--time") if options.time else SEARCH_IN_JOB if granted else SEARCH,
         **facts,
     )
 
 
-def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Traffic) -> Judge:
+def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Traffic, granted: bool) -> Judge:
     from commbench.model.library import find, of_vendors
     from commbench.model.schedule import names
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import by_axis
 
-    library = find(options.library) if options.library else of_vendors(_vendors(cluster, free, traffic.ranks))
+    library = find(options.library) if options.library else of_vendors(_vendors(cluster, free, traffic.ranks, granted))
     known = {flow.axis: flow.n for flow in traffic.flows}
     asked = by_axis(options.algo, "--algo", known) if options.algo else {}
     for name in asked.values():
@@ -363,8 +382,11 @@ def _judge(options: argparse.Namespace, cluster: Cluster, free: Any, traffic: Tr
     return Judge(traffic, library, asked)
 
 
-def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
-    """Return the vendors of the devices that will be taken: of those of several, `choose` takes one's where it can."""
+def _vendors(cluster: Cluster, free: Any, ranks: int, granted: bool) -> set[str]:
+    """Return the vendors of the devices that will be taken: of those of several, `choose` takes one's where it can.
+
+    Of nodes that were granted any may be filled.
+    """
     from commbench.recommend.nodes import choose
     from commbench.recommend.tree import tree
 
@@ -373,13 +395,13 @@ def _vendors(cluster: Cluster, free: Any, ranks: int) -> set[str]:
         return {device.vendor for number in numbers for device in cluster.classes[number].devices}
 
     found = of(free)
-    return found if len(found) == 1 else of(choose(cluster, tree(cluster), free, ranks).nodes)
+    return found if len(found) == 1 or granted else of(choose(cluster, tree(cluster), free, ranks).nodes)
 
 
 def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
     """Write the files, and return what to say of them."""
-    from commbench.recommend.export._settings import Settings, version
-    from commbench.recommend.exporting import export, exporters
+    from commbench.recommend.export._settings import version
+    from commbench.recommend.exporting import Settings, export, exporters
 
     slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
     settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
@@ -442,13 +464,14 @@ def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
     return {
         "predicted": True,
         "plan": json.loads(advice.plan.to_json()),
-        "how": advice.found.how,
+        "how": advice.how,
+        "recommended": {"how": advice.found.how, "nodes": list(advice.hosts)},
         "gain": advice.held.gain,
         "gain_if_the_library_runs": advice.held.otherwise,
         "doubts": list(advice.doubts),
         "algorithms": {name: score.algorithms for name, score in advice.scores.items()},
         "nodes": {
-            **{key: value for key, value in asdict(advice.chosen).items() if key != "nodes"},
+            **{key: value for key, value in asdict(advice.nodes).items() if key != "nodes"},
             "names": list(advice.plan.hosts),
         },
         "error": advice.error,

@@ -14,7 +14,7 @@ from commbench.model.placement import Placement
 from commbench.model.routes import Routes
 from commbench.recommend import inside, robust
 from commbench.recommend.bound import bound
-from commbench.recommend.nodes import Chosen, choose
+from commbench.recommend.nodes import Chosen, choose, described, devices_of
 from commbench.recommend.order import Found
 from commbench.recommend.plan import Plan, Seat
 from commbench.recommend.robust import Held
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 TAKE, TRY, KEEP = "take it", "try it", "keep what you have"
 DEFAULT, CURRENT, RANDOM, RECOMMENDED, BOUND = "default", "current", "random", "recommended", "bound"
 SHOWN = {DEFAULT: "by name", CURRENT: "in use"}  # what people read for them
-# Of a gain, where nothing was fitted: published times are 1.04 to 1.75 times those predicted from data sheets
-# (benchmarks/model_vs_published.py); at worst one of two orders is off by the least of that, and the other by the most.
-ASSUMED_ERROR = 1 - 1.04 / 1.75
+GRANTED = "granted"  # how nodes were taken that were not chosen here
+# Of a gain, where nothing was fitted: at worst the model is off for one of two orders as little as for any published
+# time, and for the other one as much.
+_LEAST, _MOST = robust.PUBLISHED
+ASSUMED_ERROR = 1 - _LEAST / _MOST
 _SEEDS = (1, 2, 3)  # of random orders, whose mean is told; one where ranks are many
 _MANY = 20_000  # ranks
 _LIMITS = 4
@@ -44,8 +46,8 @@ _LIMITS = 4
 class Wish:
     """What is to be placed. `free` are places of nodes; `current` the seats in use; `slow` weights of slow nodes.
 
-    `error` is how far a predicted gain may be off, as a fraction, and `error_source` where that is from. `take_all`:
-    the nodes are given, and none is to be left out.
+    `error` is how far a predicted gain may be off, as a fraction, and `error_source` where that is from. `granted`:
+    the nodes are a job's, and are filled one after another as the switches are walked, not chosen among.
     """
 
     judge: Judge
@@ -53,8 +55,8 @@ class Wish:
     current: tuple[Seat, ...] = ()
     slow: Mapping[int, float] = field(default_factory=dict)
     error: float = ASSUMED_ERROR
-    error_source: str = "data sheets alone: published times are 1.04 to 1.75 times those predicted from them"
-    take_all: bool = False
+    error_source: str = f"data sheets alone: published times are {_LEAST} to {_MOST} times those predicted from them"
+    granted: bool = False
     cores: int | None = None  # of each node, for the ranges of cores
     seconds: float = 5.0  # for the search of an order
 
@@ -64,7 +66,8 @@ class Advice:
     """A plan, and what led to it."""
 
     plan: Plan
-    chosen: Chosen
+    nodes: Chosen  # the plan's
+    hosts: tuple[str, ...]  # of the recommended order and of `left`, which are not the plan's where another is kept
     held: Held  # the recommended order against the reference
     left: Held | None  # the order that gains most with the fastest algorithms, where another one was preferred
     doubts: tuple[str, ...]  # why a gain is not sure
@@ -81,13 +84,23 @@ class Advice:
         """The recommended order."""
         return self.held.found
 
+    @property
+    def how(self) -> str:
+        """How the plan's order was found: where none was better it is the one there is."""
+        return SHOWN[self.reference] if self.plan.advice == KEEP else self.found.how
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the recommended order, and `left`, are on other nodes than the plan."""
+        return set(self.hosts) != set(self.plan.hosts)
+
 
 def advise(cluster: Cluster, wish: Wish) -> Advice:
     """Return the advice; raise UsageError where the wish cannot be granted."""
     units = tree(cluster)
     judge, ranks = wish.judge, wish.judge.traffic.ranks
-    chosen = choose(cluster, units, wish.free, ranks, wish.slow)
-    seats = seats_on(cluster, depth_first(units, wish.free) if wish.take_all else chosen.nodes, ranks)
+    chosen = None if wish.granted else choose(cluster, units, wish.free, ranks, wish.slow)
+    seats = seats_on(cluster, chosen.nodes if chosen else depth_first(units, wish.free), ranks)
     orders = {DEFAULT: default(cluster, wish.free, ranks)}
     if wish.current:
         orders[CURRENT] = _placement(cluster, wish.current)
@@ -121,8 +134,13 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
         limits=tuple(_limits(after_score, after, judge)),
         notes=(*judge.traffic.notes, *_slow(wish, before)),
     )
+    nodes = np.unique(after.node)
+    if chosen is None or set(nodes.tolist()) != set(chosen.nodes.tolist()):
+        how = GRANTED if chosen is None else SHOWN[reference] if said == KEEP else chosen.how
+        chosen = described(units, nodes, devices_of(cluster), wish.slow, how)
+    hosts = tuple(cluster.arrays.nodes[node] for node in dict.fromkeys(seats.node.tolist()))
     return Advice(
-        plan, chosen, held, left, doubts, scores, wish.error, wish.error_source, before, after, reference, judge
+        plan, chosen, hosts, held, left, doubts, scores, wish.error, wish.error_source, before, after, reference, judge
     )
 
 
@@ -173,7 +191,7 @@ def _split(traffic: Traffic, before: Placement, after: Placement) -> list[str]:
 
 def seats_on(cluster: Cluster, nodes: Ints, ranks: int) -> Placement:
     """Return seats that fill nodes one after another, each node's devices in theirs."""
-    size = np.array([len(one.devices) for one in cluster.classes] + [0])[cluster.arrays.node_class[nodes]]
+    size = devices_of(cluster)[nodes]
     if int(size.sum()) < ranks:
         raise UsageError(f"{ranks} GPUs are asked for, and these {len(nodes)} nodes have {int(size.sum())}")
     node = np.repeat(np.asarray(nodes, dtype=np.int64), size)[:ranks]
@@ -189,10 +207,10 @@ def default(cluster: Cluster, free: Ints, ranks: int) -> Placement:
     arrays = cluster.arrays
     order = free[np.argsort(_by_name([arrays.nodes[node] for node in free.tolist()]), kind="stable")]
     vendors = [{one.vendor for one in node.devices} for node in cluster.classes]
-    size = np.array([len(one.devices) for one in cluster.classes] + [0])
+    size = devices_of(cluster)
     for vendor in dict.fromkeys(min(vendors[one], default="") for one in arrays.node_class[order].tolist() if one >= 0):
         same = order[[one >= 0 and vendor in vendors[one] for one in arrays.node_class[order].tolist()]]
-        if int(size[arrays.node_class[same]].sum()) >= ranks:
+        if int(size[same].sum()) >= ranks:
             return seats_on(cluster, same, ranks)
     return seats_on(cluster, order, ranks)
 

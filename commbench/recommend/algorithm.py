@@ -204,8 +204,8 @@ def _real(rivals: Sequence[_Rival]) -> dict[tuple[Scope, int], dict[Label, tuple
     tested = [one for one in rivals if len(one.gains) >= FEWEST_LAUNCHES]
     longest = max((len(one.pairs) for one in tested), default=0)
     rest: list[float | None] = [None] * longest
-    times = [tuple([*one.times(which), *rest][:longest] for which in (0, 1)) for one in tested]
-    for one, p in zip(tested, family([(auto, other) for auto, other in times]), strict=True):
+    auto, other = ([[*one.times(which), *rest][:longest] for one in tested] for which in (0, 1))
+    for one, p in zip(tested, family(list(zip(auto, other, strict=True))), strict=True):
         if p <= LEVEL and one.better:
             found[one.scope, one.size][one.label] = one.gain, f"measured: {len(one.gains)} launches"
     for one in rivals:

@@ -1,8 +1,12 @@
 """A plan as files for launchers, schedulers and libraries, in a folder of their own.
 
+    from commbench.recommend.exporting import Settings, export
+
     done = export(plan, Settings(slurm=(24, 11), cluster=cluster), "out")
     done.files     the names that were written
     done.refused   what cannot be told of this plan, and why
+
+Settings are what is known of the place where the files will be used: versions, the cluster, what a job asks for.
 
 A target is one file of `commbench/recommend/export/`: TITLE and files(plan, settings); one with LIBRARIES is told of
 those choices alone that were measured with a library whose name begins so. Nothing live is ever written over: not in a
@@ -25,7 +29,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from commbench.errors import UsageError
-from commbench.recommend.export._settings import NotExported, Settings, checked
+from commbench.recommend.export._settings import NotExported, checked
+from commbench.recommend.export._settings import Settings as Settings  # for who exports
 from commbench.recommend.plan import NAME, Plan
 
 LEDGER = "export.json"  # the SHA-256 of each file that was written, by its name; while it is replaced, the old one too

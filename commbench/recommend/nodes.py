@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,9 +29,10 @@ EXACT, GREEDY = "integer program", "greedy: the time limit struck"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The nodes, by their places in the cluster and in depth-first order, and how well they were chosen.
+    """Nodes, by their places in the cluster and in depth-first order, and how well they were chosen.
 
-    `bound` is the proven least number of (pods, leaves), `gap` how far the choice is from it: 0 is optimal.
+    `bound` is the proven least number of (pods, leaves), `gap` how far the choice is from it: 0 is optimal. Both are
+    None of nodes that come from elsewhere, which `how` says.
     """
 
     nodes: Ints
@@ -40,8 +41,13 @@ class Chosen:
     leaves: int
     slow: float  # sum of the weights of slow nodes among them
     how: str
-    bound: tuple[float, float]
-    gap: float
+    bound: tuple[float, float] | None = None
+    gap: float | None = None
+
+
+def devices_of(cluster: Cluster) -> Ints:
+    """Return how many devices each node of the cluster has."""
+    return np.array([len(one.devices) for one in cluster.classes] + [0])[cluster.arrays.node_class]
 
 
 def choose(
@@ -57,8 +63,7 @@ def choose(
     Devices of one vendor are preferred, since no NCCL or RCCL communicator spans two. `slow`: weights of nodes to be
     avoided, such as how much longer than others they take.
     """
-    arrays = cluster.arrays
-    size = np.array([len(one.devices) for one in cluster.classes] + [0])[arrays.node_class]
+    arrays, size = cluster.arrays, devices_of(cluster)
     if int(size[free].sum()) < devices:
         raise UsageError(
             f"{devices} GPUs are asked for, and the {len(free)} free nodes have {int(size[free].sum())}: ask for "
@@ -83,8 +88,7 @@ def _choose(units: Tree, free: Ints, size: Ints, devices: int, slow: Mapping[int
     for node, value in slow.items():
         if node < len(weight):
             weight[node] = value
-    leaf = units.unit[min(1, units.levels - 1)]
-    pod = units.unit[min(2, units.levels - 1)]
+    leaf, pod = _leaf_and_pod(units)
     program = _Program(free, size[free], leaf[free], pod[free], weight[free], devices)
     nodes, bound, proven = program.solve(time.monotonic() + seconds)
     how = EXACT
@@ -95,11 +99,20 @@ def _choose(units: Tree, free: Ints, size: Ints, devices: int, slow: Mapping[int
         else:
             how = "integer program, stopped by the time limit"
     assert nodes is not None
-    pods, leaves = _worth(nodes, leaf, pod)
-    gap = max(0.0, pods + leaves - sum(bound)) / max(1.0, sum(bound)) if not proven else 0.0
-    return Chosen(
-        depth_first(units, nodes), int(size[nodes].sum()), pods, leaves, float(weight[nodes].sum()), how, bound, gap
-    )
+    gap = max(0.0, sum(_worth(nodes, leaf, pod)) - sum(bound)) / max(1.0, sum(bound)) if not proven else 0.0
+    return replace(described(units, nodes, size, slow, how), bound=bound, gap=gap)
+
+
+def described(units: Tree, nodes: Ints, size: Ints, slow: Mapping[int, float], how: str) -> Chosen:
+    """Return what is to be said of nodes, wherever they come from; `size` is the devices of each node."""
+    pods, leaves = _worth(nodes, *_leaf_and_pod(units))
+    weight = sum(slow.get(node, 0.0) for node in nodes.tolist())
+    return Chosen(depth_first(units, nodes), int(size[nodes].sum()), pods, leaves, weight, how)
+
+
+def _leaf_and_pod(units: Tree) -> tuple[Ints, Ints]:
+    """Return the leaf of each node, and the pod; the highest unit where there are fewer levels."""
+    return units.unit[min(1, units.levels - 1)], units.unit[min(2, units.levels - 1)]
 
 
 def _worth(nodes: Ints, leaf: Ints, pod: Ints) -> tuple[int, int]:

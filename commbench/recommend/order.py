@@ -39,7 +39,8 @@ _SCORED = 12  # of which the model scores so many
 _SWAPS = 40_000
 _RANKS_SWAPPED = 64  # ranks, at most, that are swapped one by one on the model
 _STARTED_ANEW, _STARTS = 10, 6  # ranks, at most, of which so many other orders are improved by swaps too: local optima
-_WORTH = 1e-3  # of the time: where ranks are many, an order that is better by less is not worth its strangeness
+_WORTH = 1e-3  # of the time: where ranks are many, an order made up here is not worth its strangeness for less
+_SAME = 1e-9  # of the time: by less no order is better
 _EDGES = 4_000_000  # of a step's graph between nodes, that swaps keep up to date
 
 
@@ -76,9 +77,9 @@ def search(
         return _every(judge, seats, routes)
     best = Found(np.arange(n), judge.score(seats, routes=routes), "depth-first")
     seen = {best.seat.tobytes()}
-    worth = _WORTH if n > _RANKS_SWAPPED else 1e-9
+    made_up = _WORTH if n > _RANKS_SWAPPED else _SAME
 
-    def consider(seat: Ints, how: str, algorithms: Mapping[str, str] | None = None) -> bool:
+    def consider(seat: Ints, how: str, algorithms: Mapping[str, str] | None = None, worth: float = made_up) -> bool:
         nonlocal best
         if seat.tobytes() in seen:
             return False
@@ -92,7 +93,7 @@ def search(
         return False
 
     for how, seat in (given or {}).items():
-        consider(seat, how)
+        consider(seat, how, worth=_SAME)
     algorithms = best.score.algorithms
     if any(name in BUTTERFLIES for flow in judge.traffic.flows for name in judge.candidates(flow)):
         consider(_bit_reversed(n), "bit-reversed depth-first")
@@ -115,7 +116,7 @@ def search(
         if score is None or time.monotonic() > end:
             continue
         other = _ranks_swapped(judge, seats, routes, Found(seat, score, "a random order"), end)
-        if other.score.seconds < best.score.seconds * (1 - worth):
+        if other.score.seconds < best.score.seconds * (1 - made_up):
             best = other
     return best
 
@@ -136,7 +137,7 @@ def _ranks_swapped(judge: Judge, seats: Placement, routes: Routes, best: Found, 
                 continue
             seen.add(seat.tobytes())
             score = _scored(judge, seats, seat, None, routes)
-            if score is not None and score.seconds < best.score.seconds * (1 - 1e-9):
+            if score is not None and score.seconds < best.score.seconds * (1 - _SAME):
                 best, improved = Found(seat, score, how), True
     return best
 
@@ -159,7 +160,7 @@ def _every(judge: Judge, seats: Placement, routes: Routes) -> Found:
         score = _scored(judge, seats, np.array(order), None, routes)
         if score is None:
             continue
-        if best is None or score.seconds < best.score.seconds * (1 - 1e-9):
+        if best is None or score.seconds < best.score.seconds * (1 - _SAME):
             best = Found(np.array(order), score, "every order tried", exact=True)
     if best is None:
         judge.score(seats, routes=routes)  # says why there is none

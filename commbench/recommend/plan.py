@@ -57,8 +57,8 @@ class Plan:
     axes: Mapping[str, int] = field(default_factory=dict)  # sizes, the fastest varying rank first
     advice: str = ""  # "take it", "try it", or "keep what you have"
     seconds: Mapping[str, float] = field(default_factory=dict)  # "default", "current", "random", "recommended", "bound"
-    gap: float | None = None  # recommended / bound - 1, proven
-    limits: tuple[str, ...] = ()  # what the recommended order waits for, the largest part first
+    gap: float | None = None  # recommended / bound - 1, proven, whether that order is this plan's or another is kept
+    limits: tuple[str, ...] = ()  # what the order of this plan waits for, the largest part first
     notes: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
     samples: tuple[int, ...] = ()  # of a step, by data-parallel rank; empty: as many for each

@@ -20,25 +20,36 @@ _MOST_RANKS = 32  # of a table; --json has all
 
 def lines(advice: Advice, measured: bool, split: Split | None = None) -> list[str]:
     """Return what to print; `measured`: there were results of this cluster to choose algorithms from."""
-    plan, chosen = advice.plan, advice.chosen
+    plan = advice.plan
     found = [f"# {counted(len(plan.seats), 'rank')} on {plan.topology or 'the cluster'}: predicted, not measured"]
     found += [f"# {note}" for note in plan.notes]
     found += ["", *_advised(advice)]
-    leaves = "1 leaf" if chosen.leaves == 1 else f"{chosen.leaves} leaves"
-    found += [
-        "",
-        f"nodes: {fold(plan.hosts)}",
-        f"chosen: {counted(len(chosen.nodes), 'node')}, {leaves}, {counted(chosen.pods, 'pod')} "
-        f"({chosen.how}, gap {100 * chosen.gap:.0f} %)",
-        f"order: {advice.found.how}",
-        "",
-        *_orders(advice),
-    ]
+    found += ["", *_nodes(advice), "", *_orders(advice)]
     gap = "unknown" if plan.gap is None else f"{100 * plan.gap:.1f} %"
-    found.append(f"gap to the proven bound: {gap}{' (no order is better)' if advice.found.exact else ''}")
-    found += ["what limits:", *(f"  {line}" for line in plan.limits), ""]
+    gap += " (no order is better)" if advice.found.exact else ""
+    found.append(f"gap of recommended to the proven bound: {gap}")
+    whose = f" the order {advice.how}" if plan.advice == KEEP else ""
+    found += [f"what limits{whose}:", *(f"  {line}" for line in plan.limits), ""]
     found += _measured(plan.choices) if measured else _predicted(advice)
     return found + (_batch(split) if split else [])
+
+
+def _nodes(advice: Advice) -> list[str]:
+    """Return the nodes of the plan and its order, and what the recommended one is where that is another."""
+    nodes = advice.nodes
+    leaves = "1 leaf" if nodes.leaves == 1 else f"{nodes.leaves} leaves"
+    how = nodes.how if nodes.gap is None else f"{nodes.how}, gap {100 * nodes.gap:.0f} %"
+    order = advice.how
+    if advice.elsewhere or order != advice.found.how:
+        order += f"; recommended below is {advice.found.how}"
+    if advice.elsewhere:
+        order += f", on other nodes: {fold(advice.hosts)}"
+    return [
+        f"nodes: {fold(advice.plan.hosts)}",
+        f"{'taken' if nodes.gap is None else 'chosen'}: {counted(len(nodes.nodes), 'node')}, {leaves}, "
+        f"{counted(nodes.pods, 'pod')} ({how})",
+        f"order: {order}",
+    ]
 
 
 def _advised(advice: Advice) -> list[str]:
@@ -59,7 +70,8 @@ def _advised(advice: Advice) -> list[str]:
         found = [f"{plan.advice} beside {there}, and measure both:", *(f"  {doubt}" for doubt in advice.doubts)]
     found.append(f"gain {100 * held.gain:.1f} %{_otherwise(held, library)}")
     if left is not None:
-        found.append(f"left: an order with a gain of {100 * left.gain:.1f} %{_otherwise(left, library)}")
+        where = f" on other nodes, {fold(advice.hosts)}," if advice.elsewhere else ""
+        found.append(f"left: an order{where} with a gain of {100 * left.gain:.1f} %{_otherwise(left, library)}")
     return [*found, f"a gain may be off by {100 * advice.error:.0f} % of the time ({advice.error_source})"]
 
 
@@ -115,7 +127,7 @@ def _sizes(one: Choice) -> str:
 
 def _predicted(advice: Advice) -> list[str]:
     """Return the algorithms that the times stand for, which no setting of a library is made of."""
-    score = advice.scores[RECOMMENDED]
+    score = advice.scores[advice.reference if advice.plan.advice == KEEP else RECOMMENDED]
     rows = [
         (part.flow.collective, str(part.flow.n), format_size(round(part.flow.size)), part.algorithm, "predicted")
         for part in score.parts

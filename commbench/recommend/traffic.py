@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.errors import UsageError, unknown_name
-from commbench.units import parse_size, parse_whole
+from commbench.units import approximate_size, parse_size, parse_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,7 @@ class Traffic:
         if not self.assumed:
             return ()
         some = ", ".join(self.assumed)
-        return (f"nobody said what {some} sends in a step: 1 GiB is assumed (--bytes, --preset)",)
+        return (f"nobody said what {some} sends in a step: {approximate_size(SIZE)} is assumed (--bytes, --preset)",)
 
     @property
     def unsure(self) -> bool:
@@ -100,15 +100,21 @@ class Model:
     layers: int
     hidden: int
     sequence: int
-    source: str
+    kv: float = 1.0  # heads of keys and values, as a fraction of those of queries
     experts_per_token: int = 0
+    in_experts: float = 0.0  # of the parameters
 
 
 PRESETS = {
-    "gpt3-175b": Model(175e9, 96, 12288, 2048, "Brown et al., 2020, table 2.1"),
-    "llama2-7b": Model(6.7e9, 32, 4096, 4096, "Touvron et al., 2023; config.json of Llama-2-7b"),
-    "llama3-70b": Model(70.6e9, 80, 8192, 8192, "Grattafiori et al., 2024, table 3"),
-    "mixtral-8x7b": Model(46.7e9, 32, 4096, 4096, "Jiang et al., 2024, table 1; sequences of 4096", 2),
+    # Brown et al., 2020, table 2.1
+    "gpt3-175b": Model(175e9, 96, 12288, 2048),
+    # Touvron et al., 2023; config.json of Llama-2-7b: 32 heads of each
+    "llama2-7b": Model(6.7e9, 32, 4096, 4096),
+    # Grattafiori et al., 2024, table 3: 64 heads, 8 of keys and values
+    "llama3-70b": Model(70.6e9, 80, 8192, 8192, kv=8 / 64),
+    # Jiang et al., 2024, table 1, with sequences of 4096: 32 heads, 8 of keys and values; in each layer 8 experts of
+    # three matrices of 4096 x 14336
+    "mixtral-8x7b": Model(46.7e9, 32, 4096, 4096, 8 / 32, 2, 32 * 8 * 3 * 4096 * 14336),
 }
 
 
@@ -189,38 +195,47 @@ def step(
 def preset(name: str, sizes: Mapping[str, int], micro_batches: int = 8) -> dict[str, tuple[int, int]]:
     """Return (times, bytes) a step of each axis when a model is trained in 16 bits, one sequence a micro-batch.
 
-    With P parameters, L layers of width h and sequences of s tokens, on a grid of tp, pp, dp and cp:
+    With P parameters, L layers of width h and sequences of s tokens, on a grid of tp, pp, dp, fsdp, cp and ep:
 
     - activations have a = 2 s h / cp bytes;
+    - a rank has p = P / (tp pp fsdp) of the parameters; ep divides those in experts, and no others, once more;
     - tp: an all-reduce of a in front of and behind each half of a layer, 4 L / pp a micro-batch (Shoeybi et al.,
       "Megatron-LM", 2019, section 3);
     - pp: a / tp to the next stage each micro-batch, and back (Narayanan et al., "Efficient large-scale language model
       training on GPU clusters using Megatron-LM", 2021, section 4.1: with their scatter and gather);
-    - dp: an all-reduce of the gradients in 32 bits, 4 P / (tp pp), once a step (Megatron-LM's default);
-    - cp: keys and values, as an all-gather of 2 x 2 s h bytes before each layer and as much back, 2 L / pp;
-    - ep: tokens to their experts and back, 4 L / pp of k a / tp for k experts a token, forwards and backwards.
+    - dp: an all-reduce of the gradients in 32 bits, 4 p, once a step (Megatron-LM's default);
+    - fsdp: each micro-batch the weights of each layer, 2 p fsdp / (L / pp) in bytes, are gathered forwards and
+      backwards, and as many bytes of gradients are reduced and scattered (Rajbhandari et al., "ZeRO", 2020, section
+      7.2.2: three times the parameters), 3 L / pp;
+    - cp: keys and values, as an all-gather of 2 x 2 s h kv / tp bytes before each layer and as much back, 2 L / pp a
+      micro-batch, with kv heads of keys and values for each head of queries;
+    - ep: tokens to their experts and back, 4 L / pp a micro-batch of k a / tp for k experts a token, forwards and
+      backwards.
+
+    An axis has one collective: a reduce-scatter counts as an all-gather of as many bytes. Gradients are summed along
+    cp too, and outside experts along ep: that is not counted.
     """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
     it = PRESETS[name]
-    tp, pp, cp = (sizes.get(axis, 1) for axis in ("tp", "pp", "cp"))
+    tp, pp, cp, ep, fsdp = (sizes.get(axis, 1) for axis in ("tp", "pp", "cp", "ep", "fsdp"))
     if unknown := set(sizes) - {"tp", "pp", "dp", "cp", "ep", "fsdp"}:
         raise UsageError(f"a preset knows the axes tp, pp, dp, cp, ep and fsdp, not {', '.join(sorted(unknown))}")
     if "ep" in sizes and not it.experts_per_token:
         raise UsageError(f"{name} has no experts, and --axes has ep: leave it out")
     activations = 2 * it.sequence * it.hidden // cp
     layers = max(1, it.layers // pp)
-    gradients = int(4 * it.parameters / (tp * pp))
+    stage = (it.parameters - it.in_experts + it.in_experts / ep) / (tp * pp)
     return {
-        axis: amount
-        for axis, amount in {
-            "tp": (4 * layers * micro_batches, activations),
-            "pp": (micro_batches, max(1, activations // tp)),
-            "dp": (1, gradients),
-            "fsdp": (2 * layers, max(1, gradients // (2 * layers))),
-            "cp": (2 * layers * micro_batches, 4 * it.sequence * it.hidden),
-            "ep": (4 * layers * micro_batches, max(1, it.experts_per_token * activations // tp)),
-        }.items()
+        axis: (times, max(1, int(size)))
+        for axis, times, size in (
+            ("tp", 4 * layers * micro_batches, activations),
+            ("pp", micro_batches, activations / tp),
+            ("dp", 1, 4 * stage / fsdp),
+            ("fsdp", 3 * layers * micro_batches, 2 * stage / layers),
+            ("cp", 2 * layers * micro_batches, 4 * it.sequence * it.hidden * it.kv / tp),
+            ("ep", 4 * layers * micro_batches, it.experts_per_token * activations / tp),
+        )
         if axis in sizes
     }
 

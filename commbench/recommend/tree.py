@@ -32,7 +32,6 @@ class Tree:
     unit: Ints
     out: tuple[Floats, ...]
     us: tuple[float, ...]  # (levels,) the least latency of a way out, one way; 0 of domains
-    names: tuple[str, ...]  # of the levels
 
     @property
     def levels(self) -> int:
@@ -49,7 +48,7 @@ def tree(cluster: Cluster) -> Tree:
     nics = np.array(
         [sum((one.nics[nic].gbps or np.inf) for nic in one.compute_nics) for one in cluster.classes] + [np.inf]
     )
-    levels, out, us, names = [domain], [_limits(np.bincount(domain, weights=nics[arrays.node_class]))], [0.0], ["node"]
+    levels, out, us = [domain], [_limits(np.bincount(domain, weights=nics[arrays.node_class]))], [0.0]
     gbps = np.array([np.inf if one.gbps is None else one.gbps for one in cluster.switches])
     latency = np.array([one.us or 0.0 for one in cluster.switches])
     above = np.arange(len(cluster.switches))  # the highest switch above each, up to the tier
@@ -74,8 +73,7 @@ def tree(cluster: Cluster) -> Tree:
         out.append(_limits(found) if whole else np.full(len(found), np.inf))
         own = whole and len(ways) > 0 and (arrays.tier[ways] == tier).all()  # none was a way out of a lower unit too
         us.append(float(latency[ways].min()) if own else 0.0)
-        names.append("leaf" if tier == 0 else f"tier {tier}")
-    return Tree(np.stack(levels).astype(np.int64), tuple(out), tuple(us), tuple(names))
+    return Tree(np.stack(levels).astype(np.int64), tuple(out), tuple(us))
 
 
 def _limits(gbps: NDArray[Any]) -> Floats:

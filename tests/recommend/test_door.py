@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from commbench.recommend import advice
 from commbench.recommend.__main__ import main
 from commbench.recommend.export import mpich_settings, openmpi_rules
 from commbench.recommend.plan import read
@@ -51,7 +52,12 @@ def test_a_plan_is_printed_and_exported(tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "out"
     assert run("--topology", "h100-nvlink", "--gpus", "32", "--axes", "tp=8,dp=4", "--export", str(out)) == 0
     text = capsys.readouterr().out
-    for words in ("predicted, not measured", "gap to the proven bound", "what limits:", "nodes: n[01-04]"):
+    for words in (
+        "predicted, not measured",
+        "gap of recommended to the proven bound",
+        "what limits",
+        "nodes: n[01-04]",
+    ):
         assert words in text
     plan = read(out / "placement.json")
     assert len(plan.seats) == 32 and plan.axes == {"tp": 8, "dp": 4} and plan.vendor == "nvidia"
@@ -67,7 +73,31 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["predicted"] is True
     assert found["plan"]["seats"][0]["cpus"]
-    assert found["nodes"]["leaves"] == 1 and found["nodes"]["how"] == "integer program"
+    assert found["nodes"]["leaves"] == 1 and found["nodes"]["how"] == found["how"] == "by name"
+
+
+def test_what_is_shown_of_nodes_is_of_those_that_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "topology.conf"
+    path.write_text("SwitchName=l1 Nodes=n[1,3]\nSwitchName=l2 Nodes=n[2,4,5]\nSwitchName=spine Switches=l[1-2]\n")
+    words = ("--topology", str(path), "--gpus", "24", "--bytes", "dp=1G")
+    assert run(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("nodes: n[1-3]")
+    assert lines[at + 1] == "taken: 3 nodes, 2 leaves, 1 pod (by name)"
+    assert lines[at + 2].startswith("order: by name; recommended below is ")
+    assert lines[at + 2].endswith(", on other nodes: n[2,4-5]")
+    assert "what limits the order by name:" in lines
+    assert run(*words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["advice"] == "keep what you have" and found["how"] == "by name"
+    assert sorted(found["recommended"]["nodes"]) == ["n2", "n4", "n5"]
+    assert found["nodes"] == {
+        **{"names": ["n1", "n2", "n3"], "devices": 24, "leaves": 2, "pods": 1, "slow": 0},
+        **{"how": "by name", "bound": None, "gap": None},
+    }
+    assert run(*words, "--free", "n[2,4-5]", "--json") == 0  # kept too, on the nodes that the integer program takes
+    found = json.loads(capsys.readouterr().out)["nodes"]
+    assert (found["leaves"], found["how"], found["gap"]) == (1, "integer program", 0)
 
 
 def test_slurm_is_asked_for_its_switches_and_idle_nodes(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,6 +106,14 @@ def test_slurm_is_asked_for_its_switches_and_idle_nodes(slurm: Path, capsys: pyt
     found = json.loads(capsys.readouterr().out)
     assert found["nodes"]["names"] in (["n1", "n3", "n5"], ["n2", "n4", "n6"])  # of one leaf
     assert any("assumed" in note for note in found["plan"]["notes"])
+
+
+def test_idle_nodes_that_the_topology_has_not_are_not_taken_for_all(
+    slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(slurm, "sinfo", "m1\nm2\n")
+    assert run("--topology", "slurm", "--free", "slurm", "--gpus", "8") == 2
+    assert "no node that Slurm says is idle is one of the topology" in capsys.readouterr().err
 
 
 def test_in_a_job_its_nodes_are_ordered(
@@ -88,6 +126,18 @@ def test_in_a_job_its_nodes_are_ordered(
     hosts = found["plan"]["seats"][::4]
     leaf = [int(seat["host"][1:]) % 2 for seat in hosts]
     assert len(leaf) == 6 and sum(a != b for a, b in zip(leaf, [*leaf[1:], leaf[0]], strict=True)) == 2
+
+
+def test_nodes_of_a_job_are_not_chosen_among(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(advice, "choose", None)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1,3,2,4]")
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
+    for gpus, nodes, leaves in (("16", 4, 2), ("8", 2, 1)):
+        assert run("--json", "--algo", "dp=ring", "--gpus", gpus, "--oversubscription", "8") == 0
+        found = json.loads(capsys.readouterr().out)["nodes"]
+        assert (len(found["names"]), found["leaves"], found["how"], found["gap"]) == (nodes, leaves, "granted", None)
 
 
 def test_in_a_job_nodes_say_their_own_place_where_scontrol_does_not(

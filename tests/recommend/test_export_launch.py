@@ -215,6 +215,8 @@ def test_topology_files_are_those_that_the_version_reads() -> None:
     assert conf.block_sizes == yaml.block_sizes == (2, 4)
     with pytest.raises(NotExported, match="made of a cluster, and none was given"):
         slurm_topology.files(whole(HOSTS), Settings())
+    with pytest.raises(UsageError, match=r"topology/block came with Slurm 23\.11, and this one is 23\.2"):
+        slurm_topology.files(whole(HOSTS), Settings(slurm=(23, 2), cluster=BLOCKS))
 
 
 # Each format is read back by a reader of ours

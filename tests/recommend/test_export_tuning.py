@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from commbench.errors import UsageError
 from commbench.recommend.export import mpich_settings, nccl_environment, nccl_tuner, openmpi_rules
 from commbench.recommend.export._settings import NotExported, Settings
+from commbench.recommend.exporting import texts
 from commbench.recommend.plan import Choice, Plan
 from tests.recommend.plans import choice, whole
 
@@ -144,6 +145,14 @@ def test_an_environment_is_for_collectives_with_one_algorithm() -> None:
     assert said == "broadcast:ring;allgather:collnetdirect\n"
     with pytest.raises(NotExported, match="one algorithm for all sizes"):
         nccl_environment.files(plan(*ALLREDUCE), Settings())
+
+
+def test_an_algorithm_that_nccl_has_not_does_not_end_an_export() -> None:
+    made, done = texts(plan(Choice("allreduce", 4, 2, 0, None, "rabenseifner")), Settings())
+    assert "job.sbatch" in made and "nccl.env" not in made
+    assert done.refused["nccl_environment"] == (
+        "no NCCL environment: allreduce has no algorithm 'rabenseifner' in NCCL"
+    )
 
 
 # Open MPI

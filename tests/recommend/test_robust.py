@@ -70,6 +70,12 @@ def test_an_order_that_loses_with_another_algorithm_is_not_recommended(tempting:
     assert "if NCCL runs another one instead: ring -" in text and "take it" not in text
 
 
+def test_an_order_that_is_left_on_other_nodes_says_so(tempting: Advice) -> None:
+    assert "left: an order with a gain of" in "\n".join(screen.lines(tempting, measured=False))
+    other = replace(tempting, hosts=("n05", "n06", "n07", "n09"))
+    assert "left: an order on other nodes, n[05-07,09], with a gain of" in "\n".join(screen.lines(other, False))
+
+
 def test_a_gain_under_another_algorithm_is_that_of_a_library_that_has_no_other(tempting: Advice) -> None:
     assert tempting.left is not None
     only = replace(tempting.judge, library=replace(LIBRARIES["nccl"], algorithms=("ring",)))
@@ -101,6 +107,12 @@ def test_a_gain_below_what_it_may_be_off_by_is_to_be_measured() -> None:
     for error, advice in ((0.03, "take it"), (0.99, "try it")):
         wish = Wish(judge, np.arange(cluster.nodes), error=error)
         assert advise(cluster, wish).plan.advice == advice
+
+
+def test_where_nothing_was_fitted_a_gain_may_be_off_by_how_far_published_times_are_apart() -> None:
+    wish = Wish(Judge(step({"dp": 2}), LIBRARIES["mpi"]), np.arange(1))
+    assert wish.error == pytest.approx(0.4057, abs=5e-5)  # (1.75 - 1.04) / 1.75
+    assert "1.04 to 1.75 times those predicted" in wish.error_source and robust.PLAUSIBLE == 1.75
 
 
 def test_nodes_that_are_slow_are_left_though_the_model_sees_no_gain() -> None:

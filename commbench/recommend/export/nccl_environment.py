@@ -6,7 +6,6 @@ know ends the job. It holds for communicators of every size, and beats a tuner f
 
 from __future__ import annotations
 
-from commbench.errors import UsageError
 from commbench.recommend.export import nccl_tuner
 from commbench.recommend.export._settings import NotExported, Settings
 from commbench.recommend.plan import Choice, Plan
@@ -51,7 +50,7 @@ def _alone(it: Choice, plan: Plan) -> bool:
 def _algorithms(choices: list[Choice]) -> dict[str, str]:
     for one in choices:
         if one.collective not in nccl_tuner.ALGORITHMS.get(one.algorithm, ()):
-            raise UsageError(f"{one.collective} has no algorithm {one.algorithm[:40]!r} in NCCL: correct the plan")
+            raise NotExported(f"no NCCL environment: {one.collective} has no algorithm {one.algorithm[:40]!r} in NCCL")
     return {one.collective: SPELLED.get(one.algorithm, one.algorithm) for one in choices}
 
 

@@ -13,7 +13,7 @@ all-reduce, ring or simple without a sign.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commbench.errors import UsageError
 from commbench.recommend.export._settings import NotExported, Settings
@@ -150,7 +150,7 @@ def _for_nccl(choices: Sequence[Choice], rows: Sequence[Row]) -> list[Row]:
                 f"no tuner file: the plan chooses nothing for {collective} of {gap} bytes, and what no rule matches "
                 "NCCL's example plugin runs on one channel (*nChannels = 1 in its pluginGetCollInfo)"
             )
-    others = [Row(**{**vars(row), "nodes": ANY, "ranks": ANY}) for row in wide]
+    others = [replace(row, nodes=ANY, ranks=ANY) for row in wide]
     return [*(row for row in rows if row not in wide), *others] if len(wide) == len(rows) else [*rows, *others]
 
 

@@ -59,13 +59,19 @@ def wrapped(settings: Settings) -> bool:
     return settings.wrapper or (settings.plugin == "block" and refuses)
 
 
+def deny_blocks(settings: Settings) -> None:
+    """Raise UsageError for blocks in a version of Slurm that knows none."""
+    if settings.plugin == "block" and settings.slurm is not None and settings.slurm < BLOCKS:
+        release = ".".join(map(str, settings.slurm))
+        raise UsageError(f"topology/block came with Slurm 23.11, and this one is {release}: export for a tree")
+
+
 def deny(plan: Plan, settings: Settings) -> None:
     """Raise UsageError for what this version of Slurm refuses, or cannot mean."""
     release = ".".join(map(str, settings.slurm or ()))
     known = settings.slurm or (10**9,)
     nodes = len(plan.hosts)
-    if settings.plugin == "block" and known < BLOCKS:
-        raise UsageError(f"topology/block came with Slurm 23.11, and this one is {release}: export for a tree")
+    deny_blocks(settings)
     if settings.segment is not None:
         if known < SEGMENT:
             raise UsageError(f"--segment came with Slurm 24.05, and this one is {release}: leave it out")

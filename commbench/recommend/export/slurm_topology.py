@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commbench.errors import UsageError
 from commbench.recommend.export._settings import NotExported, Settings
-from commbench.recommend.export.slurm import BLOCKS
+from commbench.recommend.export.slurm import deny_blocks
 from commbench.recommend.plan import Plan
 from commbench.topology.writers import slurm_conf, slurm_yaml
 
@@ -20,8 +20,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     """
     if settings.cluster is None:
         raise NotExported("no topology.conf: it is made of a cluster, and none was given")
-    if settings.plugin == "block" and settings.slurm is not None and settings.slurm < BLOCKS:
-        raise UsageError("topology/block came with Slurm 23.11: export for a tree, or for a later version")
+    deny_blocks(settings)
     try:
         made = {CONF: slurm_conf.write(settings.cluster, settings.plugin)}
         if settings.slurm is None or settings.slurm >= YAML_SINCE:
