@@ -18,6 +18,7 @@ from commbench.errors import UsageError, unknown_name
 from commbench.measure.parser import Parser
 
 if TYPE_CHECKING:
+    from commbench.model.fit import Fit
     from commbench.recommend.advice import Advice, Wish
     from commbench.recommend.batch import Split
     from commbench.recommend.plan import Choice, Plan
@@ -120,8 +121,9 @@ def _carry_out(options: argparse.Namespace) -> None:
     runs, cluster, results_notes = _results(options, cluster)
     if cluster.nodes == 1:
         free = list(cluster.arrays.nodes)  # by the name that the results have for it
-    cluster, wish_facts, fitted_notes = _fitted([run.records for run in runs], cluster)
+    cluster, fitted, wish_facts, fitted_notes = _fitted([run.records for run in runs], cluster)
     traffic = _traffic(options, cluster, free, bool(job))
+    fitted_notes += _beyond(fitted, traffic)
     split = _split(options, traffic)
     wish = _wish(options, cluster, free, traffic, wish_facts, bool(job))
     choices, choices_notes = _choices(runs)
@@ -226,10 +228,12 @@ def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Readin
     return [], cluster, [f"{text}: left out, as --other-cluster asks"]
 
 
-def _fitted(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[Cluster, dict[str, Any], list[str]]:
-    """Return the cluster with fitted figures, what of the fit a wish has, and what to say."""
+def _fitted(
+    runs: Sequence[Sequence[Record]], cluster: Cluster
+) -> tuple[Cluster, Fit | None, dict[str, Any], list[str]]:
+    """Return the cluster with fitted figures, the fit, what of it a wish has, and what to say."""
     if not runs:
-        return cluster, {}, []
+        return cluster, None, {}, []
     from statistics import median
 
     from commbench.model.fit import apply, fit
@@ -240,13 +244,31 @@ def _fitted(runs: Sequence[Sequence[Record]], cluster: Cluster) -> tuple[Cluster
     if fitted.hold_outs:
         facts["error"] = max(one.median for one in fitted.hold_outs)
         facts["error_source"] = "how far off the fit is for records that it did not see"
+    else:
+        facts["error_source"] = "as of data sheets: too few records to tell how far off the fit is for others"
     places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     slow: dict[int, list[float]] = {}
     for one in fitted.slow:
         for host in expand(one.hosts):
             slow.setdefault(places[host], []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
-    return apply(cluster, fitted), facts, fitted.lines()
+    notes = fitted.lines()
+    libraries = sorted({record.library for its in runs for record in its if record.library})
+    if len(libraries) > 1:
+        notes.append(f"fitted to records of {', '.join(libraries)} alike: name the folder of the one that will run")
+    return apply(cluster, fitted), fitted, facts, notes
+
+
+def _beyond(fitted: Fit | None, traffic: Traffic) -> list[str]:
+    """Return what the step sends that is larger than what was measured."""
+    if fitted is None:
+        return []
+    from commbench.units import format_size
+
+    most = fitted.sizes[1]
+    beyond = [f"{flow.axis} sends {format_size(round(flow.size))}" for flow in traffic.flows if flow.size > 2 * most]
+    text = f"{', '.join(beyond)} at once, and the largest record is of {format_size(most)}: no record bears that out"
+    return [text] if beyond else []
 
 
 def _choices(runs: Sequence[Reading]) -> tuple[tuple[Choice, ...], list[str]]:

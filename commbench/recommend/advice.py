@@ -70,6 +70,7 @@ class Advice:
     hosts: tuple[str, ...]  # of the recommended order and of `left`, which are not the plan's where another is kept
     held: Held  # the recommended order against the reference
     left: Held | None  # the order that gains most with the fastest algorithms, where another one was preferred
+    torn: tuple[str, ...]  # axes that it splits over NVLink domains, and the order there is does not
     doubts: tuple[str, ...]  # why a gain is not sure
     scores: Mapping[str, Score]  # of default, current, recommended
     error: float
@@ -138,9 +139,26 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
     if chosen is None or set(nodes.tolist()) != set(chosen.nodes.tolist()):
         how = GRANTED if chosen is None else SHOWN[reference] if said == KEEP else chosen.how
         chosen = described(units, nodes, devices_of(cluster), wish.slow, how)
+    torn: tuple[str, ...] = ()
+    if left is not None:
+        seat = left.found.seat
+        torn = tuple(_split(judge.traffic, before, Placement(cluster, seats.node[seat], seats.device[seat])))
     hosts = tuple(cluster.arrays.nodes[node] for node in dict.fromkeys(seats.node.tolist()))
     return Advice(
-        plan, chosen, hosts, held, left, doubts, scores, wish.error, wish.error_source, before, after, reference, judge
+        plan,
+        chosen,
+        hosts,
+        held,
+        left,
+        torn,
+        doubts,
+        scores,
+        wish.error,
+        wish.error_source,
+        before,
+        after,
+        reference,
+        judge,
     )
 
 
@@ -149,7 +167,7 @@ def _doubts(wish: Wish, held: Held, before: Placement, after: Placement) -> list
     traffic = wish.judge.traffic
     found = []
     if traffic.unsure:
-        bytes_ = ",".join(f"{name}=96x64M" for name in traffic.assumed)
+        bytes_ = ",".join(f"{name}=NxSIZE" for name in traffic.assumed)
         found.append(
             f"what {', '.join(traffic.assumed)} sends was assumed, and which axis counts more follows from that "
             f"(say it: --bytes {bytes_}, or --preset)"

@@ -71,6 +71,7 @@ def _advised(advice: Advice) -> list[str]:
     found.append(f"gain {100 * held.gain:.1f} %{_otherwise(held, library)}")
     if left is not None:
         where = f" on other nodes, {fold(advice.hosts)}," if advice.elsewhere else ""
+        where += f" which splits {', '.join(advice.torn)} over nodes," if advice.torn else ""
         found.append(f"left: an order{where} with a gain of {100 * left.gain:.1f} %{_otherwise(left, library)}")
     return [*found, f"a gain may be off by {100 * advice.error:.0f} % of the time ({advice.error_source})"]
 

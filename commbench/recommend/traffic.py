@@ -176,6 +176,11 @@ def step(
     import numpy as np
 
     told, chosen = dict(told or {}), dict(chosen or {})
+    if told and (untold := [name for name, size in sizes.items() if size > 1 and name not in told]):
+        raise UsageError(
+            f"--bytes says what {', '.join(told)} sends and not what {', '.join(untold)} does: which axis counts more "
+            "follows from both, so say it of every axis, or of none"
+        )
     ranks = prod(sizes.values())
     grid = np.arange(ranks).reshape(tuple(sizes.values())[::-1])
     flows, unsaid = [], []
