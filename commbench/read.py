@@ -19,6 +19,7 @@ from commbench.results.collect import collect
 from commbench.results.kernels import KERNELS
 from commbench.results.reading import Reading
 from commbench.results.record import Record
+from commbench.topology.show import counted
 
 FORMATS = ("table", "csv", "json")
 EXAMPLES = """examples:
@@ -89,15 +90,15 @@ def print_table(readings: Sequence[Reading]) -> None:
 
 
 def _shared(record: Record) -> str:
-    where = f"{_or(record.nranks)} ranks on {_or(record.nnodes)} nodes"
+    where = f"{_counted(record.nranks, 'rank')} on {_counted(record.nnodes, 'node')}"
     if record.collective == KERNELS:
         where = "each rank on its own device, all at once"
     kind = "SIMULATED, nothing was measured: " if record.simulated else ""
     return f"{kind}{record.collective}, {record.library} (backend {record.backend}), {where}, method {record.method}"
 
 
-def _or(value: object) -> str:
-    return "unknown" if value is None else str(value)
+def _counted(number: int | None, what: str) -> str:
+    return f"unknown {what}s" if number is None else counted(number, what)
 
 
 def _line(record: Record) -> str:

@@ -433,11 +433,28 @@ def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, syste
     refused = dict(done.refused)
     if not advice.plan.choices:  # for all of these there is one reason
         settings_of = [name for name in refused if hasattr(exporters()[name], "LIBRARIES")]
-        if any(refused.pop(name) for name in settings_of):
+        if [refused.pop(name) for name in settings_of]:
             lines.append(
                 "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
             )
-    return [*lines, *(f"#   {why}" for _, why in sorted(refused.items()))]
+    lines += [f"#   {why}" for _, why in sorted(refused.items())]
+    return [*lines, *_job(options, advice.plan, cluster)] if "slurm" in done.files else lines
+
+
+def _job(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[str]:
+    """Return what to know of the nodes that the job waits for, and how to submit it."""
+    import shlex
+
+    from commbench.topology.hosts import fold
+    from commbench.topology.shipped import shipped
+
+    lines = []
+    if cluster.nodes > 1 and options.topology and not (options.free or options.current or options.allocation):
+        free = f"nobody said which nodes are free: all {cluster.nodes} are taken to be (--free slurm, or a host list)"
+        lines.append(f"#   {free}; job.sbatch waits for just {fold(plan.hosts)}")
+    if options.topology in shipped() and not options.results:  # which would have been refused, or named the node
+        lines.append(f"#   {options.topology} is shipped, and its node names are made up: Slurm knows none of them")
+    return [*lines, f"# next: cd {shlex.quote(options.export)} && sbatch job.sbatch COMMAND..."]
 
 
 def _open_mpi(plan: Plan) -> tuple[int, ...] | None:

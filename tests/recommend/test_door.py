@@ -68,6 +68,51 @@ def test_a_plan_is_printed_and_exported(tmp_path: Path, capsys: pytest.CaptureFi
     assert (out / "hosts.slurm").exists()
 
 
+MADE_UP = "#   h100-nvlink is shipped, and its node names are made up: Slurm knows none of them"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            (),
+            [
+                "#   nobody said which nodes are free: all 32 are taken to be (--free slurm, or a host list); "
+                "job.sbatch waits for just n[01-02]",
+                MADE_UP,
+            ],
+        ),
+        (("--free", "n[03-04]"), [MADE_UP]),
+    ],
+)
+def test_an_export_ends_with_the_command_and_the_nodes_that_it_waits_for(
+    words: tuple[str, ...], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a b"
+    assert run("--topology", "h100-nvlink", "--gpus", "16", *words, "--export", str(out)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    no_settings = "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
+    assert lines[lines.index(no_settings) + 1 :] == [*said, f"# next: cd '{out}' && sbatch job.sbatch COMMAND..."]
+
+
+def test_nodes_of_ones_own_have_their_names(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command(slurm, "sinfo", "n1\nn3\n")
+    assert run("--topology", "slurm", "--free", "slurm", "--gpus", "16", "--export", str(tmp_path / "out")) == 0
+    text = capsys.readouterr().out
+    assert "made up" not in text and "nobody said which nodes are free" not in text
+    assert "#SBATCH --nodelist=n[1,3]\n" in (tmp_path / "out" / "job.sbatch").read_text()
+
+
+def test_a_node_of_a_topology_without_switches_is_no_block(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """srun takes an order there: MPICH has its script, and no wrapper gives ranks."""
+    assert run("--topology", "two-core", "--gpus", "2", "--export", str(tmp_path)) == 0
+    assert "taken to be" not in capsys.readouterr().out  # there is no other node
+    assert (tmp_path / "mpich.sh").exists()
+    text = (tmp_path / "job.sbatch").read_text()
+    assert "\nlaunch=(srun --ntasks=2 --distribution=arbitrary)\n" in text
+    assert "2 ranks on 1 node as" in text
+
+
 def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--topology", "l40s-pcie", "--axes", "dp=32", "--bytes", "dp=3x64M", "--cores", "64", "--json") == 0
     found = json.loads(capsys.readouterr().out)

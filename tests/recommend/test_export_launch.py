@@ -142,7 +142,6 @@ def test_a_job_asks_for_the_nodes_of_the_plan() -> None:
         "--nodelist=n[01-03]",
         '--constraint="[leaf1|leaf2]"',
     ]
-    assert "--gpu-bind=map_gpu:0,1,2,3,4,5,6,7" in made["job.sbatch"]
     assert slurm.parse(made["hosts.slurm"]) == [host for host in HOSTS for _ in range(8)]
     assert made["hosts.slurm"].count("\n") == 24  # from 25.11 on as many lines as tasks
 
@@ -150,7 +149,35 @@ def test_a_job_asks_for_the_nodes_of_the_plan() -> None:
 def test_cores_are_bound_where_they_are_known() -> None:
     made = slurm.files(whole(HOSTS, 2, cpus=("0-3,8", "4-7")), Settings())
     assert "--cpu-bind=mask_cpu:0x10f,0xf0" in made["job.sbatch"]
-    assert "--cpu-bind" not in slurm.files(whole(HOSTS, 2), Settings())["job.sbatch"]
+    bare = slurm.files(whole(HOSTS, 2), Settings())["job.sbatch"]
+    assert "--cpu-bind" not in bare
+    assert "--cores N" in bare and "--cores N" not in made["job.sbatch"]
+    assert "--cores N" in openmpi.files(whole(HOSTS, 2), Settings())["openmpi.sh"]
+
+
+@pytest.mark.parametrize("devices", [(0, 1), (1, 0)], ids=["alike on all hosts", "unlike"])
+@pytest.mark.parametrize(
+    ("release", "says"), [(None, True), ((22, 5, 8), True), ((21, 8, 1), True), ((21, 8, 0), False), ((20, 11), False)]
+)
+def test_slurm_binds_no_gpu(release: tuple[int, ...] | None, says: bool, devices: tuple[int, int]) -> None:
+    """--gpu-bind=none is new in 21.08.1, by Slurm's NEWS. What is bound might not reach the others of its node."""
+    first, second = ([Seat(host, device) for device in own] for host, own in (("n01", (0, 1)), ("n02", devices)))
+    plan = Plan("test", (*first, *second), vendor="nvidia")
+    for made in (slurm.files(plan, Settings(slurm=release)), slurm.files(plan, Settings(slurm=release, wrapper=True))):
+        assert ("--gpu-bind=none" in made["job.sbatch"], "_gpu" in made["job.sbatch"]) == (says, False)
+    assert ("--gpu-bind=none" in mpich.files(plan, Settings(slurm=release))["mpich.sh"]) == says
+
+
+def test_cores_are_bound_where_a_wrapper_seats_ranks_too() -> None:
+    text = slurm.files(whole(HOSTS, 2, cpus=("0-3,8", "4-7")), Settings(wrapper=True))["job.sbatch"]
+    assert (
+        'srun --ntasks=6 --ntasks-per-node=2 --gpu-bind=none --cpu-bind=mask_cpu:0x10f,0xf0 "$folder/ranks.sh"' in text
+    )
+
+
+@pytest.mark.parametrize(("hosts", "says"), [(["n01"], "8 ranks on 1 node as"), (HOSTS, "24 ranks on 3 nodes as")])
+def test_one_node_is_no_nodes(hosts: list[str], says: str) -> None:
+    assert f"# {says} commbench planned" in slurm.files(whole(hosts), Settings())["job.sbatch"]
 
 
 def test_ranks_on_a_cpu_ask_for_no_gpus() -> None:
@@ -169,6 +196,8 @@ def test_ranks_on_a_cpu_ask_for_no_gpus() -> None:
         (Settings(topology="block"), True),  # of which version nobody said
         (Settings(slurm=(22, 5), wrapper=True), True),
         (Settings(slurm=(26, 5), cluster=BLOCKS), True),
+        (Settings(cluster=Cluster(blocks=(Block(("n01", "n02"), domain="rack1"),))), True),
+        (Settings(cluster=Cluster(blocks=(Block(("n01",)), Block(("n02",))))), False),  # nothing joins these
     ],
 )
 def test_where_an_order_of_tasks_may_be_refused_a_wrapper_seats_ranks(settings: Settings, wrapped: bool) -> None:
@@ -272,7 +301,7 @@ QUOTED = "<train me.py> <--lr=$(touch pwned)> <*>"
 def test_the_job_script_hands_its_words_on(tmp_path: Path) -> None:
     it = Commands(tmp_path, whole(HOSTS, 2), Settings())
     lines = it.run("job.sbatch", *WORDS, env={"SLURM_SUBMIT_DIR": str(it.out)}).splitlines()
-    launch = "srun <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=map_gpu:0,1>"
+    launch = f"srun <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
     hostfile = f"SLURM_HOSTFILE={it.out}/hosts.slurm"
     check = f"<python3> <-m> <commbench.verify> <{it.out}/placement.json>"
     assert [line for line in lines if "SUBMIT" not in line] == [
@@ -282,6 +311,17 @@ def test_the_job_script_hands_its_words_on(tmp_path: Path) -> None:
         hostfile,
     ]
     assert not (it.out / "pwned").exists()
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(wrapper=True), Settings(nodelist=False)])
+def test_a_job_without_a_command_says_so_before_it_starts_anything(tmp_path: Path, settings: Settings) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), settings)
+    it.fake("srun", "touch started")
+    path = it.out / "job.sbatch"
+    done = subprocess.run(["bash", path], cwd=it.out, env={"PATH": f"{it.bin}:/usr/bin:/bin"}, capture_output=True)
+    assert done.returncode != 0
+    assert done.stderr.decode().endswith("the command is missing: sbatch job.sbatch COMMAND...\n")
+    assert not (it.out / "started").exists()
 
 
 def test_a_job_that_sits_wrong_does_not_start(tmp_path: Path) -> None:
@@ -364,7 +404,8 @@ def test_open_mpi_is_told_as_its_version_wants(tmp_path: Path, release: str, opt
 def test_mpich_goes_by_srun_in_a_job(tmp_path: Path) -> None:
     it = Commands(tmp_path, whole(HOSTS, 2), Settings())
     first, *environment = it.run("mpich.sh", *WORDS, env={"SLURM_JOB_ID": "7"}).splitlines()
-    assert first == f"srun <--mpi=pmi2> <--ntasks=6> <--distribution=arbitrary> <{it.out}/device.sh> {QUOTED}"
+    own = f"<--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
+    assert first == f"srun <--mpi=pmi2> {own} {QUOTED}"
     assert f"SLURM_HOSTFILE={it.out}/hosts.slurm" in environment
     (said,) = it.run("mpich.sh", *WORDS).splitlines()
     assert said == f"mpiexec <-f> <{it.out}/mpich.hosts> <-n> <6> <{it.out}/device.sh> {QUOTED}"

@@ -533,6 +533,24 @@ def test_the_door_prints_records_and_findings(tmp_path: Path, capsys: pytest.Cap
             assert "(truncated)" in err
 
 
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (logs.nccl_tests(TIMES), "8 ranks on 1 node, "),
+        (logs.osu(ONE, n=1), "1 rank on unknown nodes, "),
+        (logs.osu(ONE), "unknown ranks on unknown nodes, "),
+    ],
+)
+def test_the_door_counts_ranks_and_nodes(
+    text: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit):
+        door.main([str(path)])
+    assert f", {where}method " in capsys.readouterr().out
+
+
 def test_load_takes_files_folders_and_patterns_together(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     (tmp_path / "logs").mkdir()

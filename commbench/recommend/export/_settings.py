@@ -17,6 +17,7 @@ from commbench.topology.cluster import Cluster
 
 LONGEST_HOST = 253  # characters, as of a name in the DNS
 MOST_DEVICES = 4095
+CORES = "commbench.recommend --cores N names those near each device"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CPUS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 _VERSION = re.compile(r"(?:slurm(?:-wlm)? )?v?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})", re.IGNORECASE)
@@ -33,9 +34,10 @@ class Settings:
     """What is known of the place where the files will be used. Versions are tuples of numbers, None: not known.
 
     `cluster` is what topology files are made of; `topology` is Slurm's plugin, "tree" or "block", of itself what the
-    cluster has. The rest is what a job asks of Slurm: these very nodes (`nodelist`), or any that are on so few leaf
-    `switches` (waiting at most `wait`, as Slurm writes times), in segments of so many nodes, with such `features`.
-    `wrapper` starts ranks by ranks.sh even where Slurm takes an order of tasks.
+    cluster has: switches, else blocks of Slurm's or domains of NVLink. The rest is what a job asks of Slurm: these very
+    nodes (`nodelist`), or any that are on so few leaf `switches` (waiting at most `wait`, as Slurm writes times), in
+    segments of so many nodes, with such `features`. `wrapper` starts ranks by ranks.sh even where Slurm takes an order
+    of tasks.
     """
 
     slurm: tuple[int, ...] | None = None
@@ -64,10 +66,12 @@ class Settings:
 
     @property
     def plugin(self) -> str:
-        """Slurm's topology plugin: "tree", "block", or empty where nobody said."""
+        """Slurm's topology plugin: "tree", "block", or empty where nobody said, as of nodes that nothing joins."""
         if self.topology or self.cluster is None:
             return self.topology
-        return "tree" if self.cluster.switches else "block"
+        if self.cluster.switches:
+            return "tree"
+        return "block" if any(block.name or block.domain for block in self.cluster.blocks) else ""
 
 
 def version(text: str, what: str = "a version") -> tuple[int, ...]:
@@ -100,11 +104,6 @@ def ranks_of(plan: Plan) -> Mapping[str, list[int]]:
     for rank, seat in enumerate(plan.seats):
         found.setdefault(seat.host, []).append(rank)
     return found
-
-
-def devices_of(plan: Plan) -> Mapping[str, tuple[int, ...]]:
-    """Return the devices of each host by local rank."""
-    return {host: tuple(plan.seats[rank].device for rank in ranks) for host, ranks in ranks_of(plan).items()}
 
 
 def on_gpus(plan: Plan) -> bool:

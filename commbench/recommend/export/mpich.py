@@ -22,7 +22,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     if slurm.wrapped(settings):
         text = "MPI takes its ranks from srun, which may refuse an order here, and hydra ignores one in a job of Slurm"
         raise NotExported(f"no {SCRIPT}: {text}; use Open MPI's mpirun with its rank file")
-    made = {HOSTFILE: hostfile(plan), SCRIPT: _script(plan), slurm.HOSTFILE: slurm.hostfile(plan)}
+    made = {HOSTFILE: hostfile(plan), SCRIPT: _script(plan, settings), slurm.HOSTFILE: slurm.hostfile(plan)}
     return made | (wrappers.device(plan) if on_gpus(plan) else {})
 
 
@@ -37,9 +37,8 @@ def parse(text: str) -> list[str]:
     return [host for host, _, count in rows for _ in range(int(count))]
 
 
-def _script(plan: Plan) -> str:
+def _script(plan: Plan, settings: Settings) -> str:
     device = f'"$folder/{wrappers.DEVICE}" ' if on_gpus(plan) else ""
-    own = [option for option in slurm.options(plan) if "gpu" not in option]  # the wrapper shows devices, here as there
     return f"""\
 #!/usr/bin/env bash
 # Starts a command on {len(plan.seats)} ranks as commbench planned them, by MPICH, in a job of Slurm or outside:
@@ -49,7 +48,7 @@ folder=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)
 if [ -n "${{SLURM_JOB_ID:-}}" ]; then
   export SLURM_HOSTFILE="$folder/{slurm.HOSTFILE}"
   unset SLURM_NTASKS_PER_NODE
-  exec srun --mpi=pmi2 {" ".join(own)} {device}"$@"
+  exec srun --mpi=pmi2 {" ".join(slurm.options(plan, settings))} {device}"$@"
 fi
 exec mpiexec -f "$folder/{HOSTFILE}" -n {len(plan.seats)} {device}"$@"
 """

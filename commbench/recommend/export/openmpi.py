@@ -8,7 +8,7 @@ openpmix/prrte#1396). 4 does not take a plain host file as an order (open-mpi/om
 from __future__ import annotations
 
 from commbench.recommend.export import wrappers
-from commbench.recommend.export._settings import Settings, checked, on_gpus
+from commbench.recommend.export._settings import CORES, Settings, checked, on_gpus
 from commbench.recommend.plan import Plan
 
 TITLE = "Open MPI"
@@ -59,7 +59,8 @@ fi
 # A job of Slurm has told mpirun its hosts.
 [ -n "${{SLURM_JOB_ID:-}}" ] || order+=(--hostfile "$folder/{HOSTFILE}")"""
     else:
-        order = f'order=(--hostfile "$folder/{SEQUENCE}" --map-by seq --bind-to none)'
+        order = f"# The plan names no cores, and no rank is bound to any: {CORES}.\n"
+        order += f'order=(--hostfile "$folder/{SEQUENCE}" --map-by seq --bind-to none)'
     return f"""\
 #!/usr/bin/env bash
 # Starts a command on {len(plan.seats)} ranks as commbench planned them, by Open MPI's mpirun, in a job or outside:

@@ -1,12 +1,16 @@
 """Slurm: a job script that asks for the planned nodes, and seats each rank.
 
 srun takes an exact order by SLURM_HOSTFILE, one bare host on a line for each rank, with --distribution=arbitrary: in
-it `n02*2`, `n[05-06]` and `slots=2` mean nothing to it (measured with 22.05.8). Where a version refuses that, and
-where a device or its cores cannot be said by one list for all hosts, wrappers do the seating (wrappers.py).
+it `n02*2`, `n[05-06]` and `slots=2` mean nothing to it (measured with 22.05.8). Where a version refuses that, a
+wrapper does the seating (wrappers.py).
 
-What which version takes is from its CHANGELOG and the man pages: --segment 24.05, --segment with --nodelist 25.11 if
-these are all nodes of the job, no `arbitrary` with topology/block from 26.05. doc/html/topology.shtml: the nodes of a
-job are a multiple of its segment.
+A wrapper shows each rank its device too, and srun binds none: with ConstrainDevices in cgroup.conf a task has in its
+cgroup what it is bound to and no more, as its device 0, and the ranks of a node cannot open one another's memory by
+CUDA IPC (open-mpi/ompi#11949, NVIDIA/nccl#1066).
+
+What which version takes is from its CHANGELOG and the man pages: --gpu-bind=none 21.08.1 (before it nothing was bound
+unless a job asked for that), --segment 24.05, --segment with --nodelist 25.11 if these are all nodes of the job, no
+`arbitrary` with topology/block from 26.05. doc/html/topology.shtml: the nodes of a job are a multiple of its segment.
 """
 
 from __future__ import annotations
@@ -15,19 +19,21 @@ from collections.abc import Iterator
 
 from commbench.errors import UsageError
 from commbench.recommend.export import wrappers
-from commbench.recommend.export._settings import NotExported, Settings, checked, devices_of, on_gpus, ranks_of
+from commbench.recommend.export._settings import CORES, NotExported, Settings, checked, on_gpus, ranks_of
 from commbench.recommend.plan import NAME, Plan
 from commbench.topology.hosts import fold
+from commbench.topology.show import counted
 from commbench.units import expand_ranges
 
 TITLE = "Slurm job"
 HOSTFILE, JOB = "hosts.slurm", "job.sbatch"
 
 SEGMENT, SEGMENT_OF_NODELIST, NO_ARBITRARY_IN_BLOCKS, BLOCKS = (24, 5), (25, 11), (26, 5), (23, 11)
+NO_BINDING = (21, 8, 1)  # the first with --gpu-bind=none
 
 
 def files(plan: Plan, settings: Settings) -> dict[str, str]:
-    """Return the job script, and the host file or the wrappers that it uses."""
+    """Return the job script, and the host file and the wrappers that it uses."""
     checked(plan)
     deny(plan, settings)
     made = {JOB: "\n".join(_job(plan, settings)) + "\n"}
@@ -36,7 +42,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     if wrapped(settings):
         return made | wrappers.ranks(plan, settings)
     made[HOSTFILE] = hostfile(plan)
-    return made | (wrappers.device(plan) if on_gpus(plan) and not _gpu_map(plan) else {})
+    return made | (wrappers.device(plan) if on_gpus(plan) else {})
 
 
 def hostfile(plan: Plan) -> str:
@@ -96,7 +102,8 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     nodes, most = len(plan.hosts), max(plan.per_host.values())
     release = ".".join(map(str, settings.slurm)) if settings.slurm else "of any version"
     yield "#!/usr/bin/env bash"
-    yield f"# {len(plan.seats)} ranks on {nodes} nodes as commbench planned, for Slurm {release}. From this folder:"
+    where = f"{counted(len(plan.seats), 'rank')} on {counted(nodes, 'node')}"
+    yield f"# {where} as commbench planned, for Slurm {release}. From this folder:"
     yield f"#   sbatch {JOB} COMMAND..."
     yield f"#SBATCH --nodes={nodes}"
     yield f"#SBATCH --ntasks-per-node={most}"
@@ -112,47 +119,48 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     if settings.features:
         yield f'#SBATCH --constraint="{settings.features}"'
     yield "set -euo pipefail"
+    yield f': "${{1:?the command is missing: sbatch {JOB} COMMAND...}}"'
     yield "folder=${COMMBENCH_PLACEMENT:-${SLURM_SUBMIT_DIR:-$PWD}}  # where the files of this export are"
     yield from _launch(plan, settings)
     if settings.nodelist:
+        yield "# Where ranks sit is checked first, which needs commbench in the nodes' python3."
         yield f'"${{launch[@]}}" python3 -m commbench.verify "$folder/{NAME}"'
     yield 'exec "${launch[@]}" "$@"'
 
 
 def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
-    total, most = len(plan.seats), max(plan.per_host.values())
+    total = len(plan.seats)
     if not settings.nodelist:
         yield "# Which nodes come is known only now: Slurm's own order stands. To plan on what was granted:"
         yield "#   python3 -m commbench.recommend --allocation"
         yield f"launch=(srun --ntasks={total})"
         return
+    if not any(seat.cpus for seat in plan.seats):
+        yield f"# The plan names no cores, and Slurm binds as it is set up: {CORES}."
+    wrapper = wrappers.DEVICE if on_gpus(plan) else ""
     if wrapped(settings):
         yield "# This Slurm may refuse --distribution=arbitrary: a wrapper gives each task the rank of its place."
         yield "# MPI gets its ranks from srun, whatever a wrapper does: start MPI programs by openmpi.sh instead."
-        yield f'launch=(srun --ntasks={total} --ntasks-per-node={most} "$folder/{wrappers.RANKS}")'
-        return
-    yield f'export SLURM_HOSTFILE="$folder/{HOSTFILE}"'
-    if len(set(plan.per_host.values())) > 1:
-        yield "unset SLURM_NTASKS_PER_NODE  # which does not hold: hosts have unlike numbers of ranks"
-    yield f"launch=(srun {' '.join(options(plan))})"
-    if on_gpus(plan) and not _gpu_map(plan):
-        yield f'launch+=("$folder/{wrappers.DEVICE}")  # hosts use their devices in unlike orders'
+        wrapper = wrappers.RANKS
+    else:
+        yield f'export SLURM_HOSTFILE="$folder/{HOSTFILE}"'
+        if len(set(plan.per_host.values())) > 1:
+            yield "unset SLURM_NTASKS_PER_NODE  # which does not hold: hosts have unlike numbers of ranks"
+    if on_gpus(plan):
+        yield f"# {wrapper} shows each rank its device; srun binds none, which may hide from it the others of its node."
+    words = [*options(plan, settings), *([f'"$folder/{wrapper}"'] if wrapper else [])]
+    yield f"launch=(srun {' '.join(words)})"
 
 
-def options(plan: Plan) -> list[str]:
-    """Return what srun is told beside SLURM_HOSTFILE, by which each rank sits as planned."""
-    said = [f"--ntasks={len(plan.seats)}", "--distribution=arbitrary"]
-    if on_gpus(plan) and (devices := _gpu_map(plan)):
-        said.append(f"--gpu-bind=map_gpu:{','.join(map(str, devices))}")
+def options(plan: Plan, settings: Settings) -> list[str]:
+    """Return what srun is told, beside SLURM_HOSTFILE where no wrapper gives ranks, by which each sits as planned."""
+    said = [f"--ntasks={len(plan.seats)}"]
+    said.append(f"--ntasks-per-node={max(plan.per_host.values())}" if wrapped(settings) else "--distribution=arbitrary")
+    if on_gpus(plan) and (settings.slurm is None or settings.slurm >= NO_BINDING):
+        said.append("--gpu-bind=none")
     if masks := _masks(plan):
         said.append(f"--cpu-bind=mask_cpu:{','.join(masks)}")
     return said
-
-
-def _gpu_map(plan: Plan) -> tuple[int, ...]:
-    """Return the devices by local rank if all hosts have the same; Slurm is told one list for all of them."""
-    alike = set(devices_of(plan).values())
-    return next(iter(alike)) if len(alike) == 1 else ()
 
 
 def _masks(plan: Plan) -> list[str]:

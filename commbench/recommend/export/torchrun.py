@@ -28,7 +28,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     made = wrappers.ranks(plan, settings)
     made[SCRIPT] = f"""\
 #!/usr/bin/env bash
-# Starts torchrun on this node as commbench planned it; to be started once on each of the {len(groups)} nodes:
+# Starts torchrun on this node as commbench planned it; to be started once on each node:
 #   srun --nodes={len(groups)} --ntasks-per-node=1 ./{SCRIPT} train.py ...
 set -euo pipefail
 folder=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)
