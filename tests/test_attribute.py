@@ -42,7 +42,7 @@ def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic.write(run, folder / name)
         synthetic.write_readings(run, folder / name, error=0)
     steps = [{"step": number, "injected": bool(number % 2)} for number in range(STEPS)]
-    told = {"faults": ["slow-compute=2:1.4"], "steps": steps}
+    told = {"format": 1, "faults": ["slow-compute=2:1.4"], "steps": steps}
     (folder / "slow" / "training.json").write_text(json.dumps(told))
     shutil.copytree(folder / "slow", folder / "torn")
     (folder / "again").mkdir()

@@ -12,8 +12,7 @@ from commbench.attribution.layers import LAYERS, WAITING, Layers
 from commbench.attribution.trace import Trace
 from commbench.errors import UsageError
 from commbench.results.stats import median, median_interval
-
-TRAINING = "training.json"  # what commbench.train says of itself, beside its traces
+from commbench.results.training import FORMAT, TRAINING
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,10 @@ def read_injection(paths: Iterable[str | Path]) -> Injection | None:
             continue
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            if (version := content["format"]) != FORMAT:
+                raise UsageError(
+                    f"{TRAINING} has format {FORMAT}, and {path} has {version!r}: read it with its own version"
+                )
             faults = [str(text) for text in content["faults"]]
             steps = frozenset(int(one["step"]) for one in content["steps"] if one["injected"])
             ranks = {fault.partition("=")[2].partition(":")[0] for fault in faults}

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
 from commbench.measure import clock
+from commbench.results.training import TRAINING
 
 if TYPE_CHECKING:
     from commbench.backends.world import World
 
-FORMAT = 1
+FORMAT = 1  # of readings of clocks
 CONTROL, INJECTED = "control step", "injected step"  # spans around steps of a run with faults
 _RING = "20000"  # collectives that the Flight Recorder keeps
 _LOOKS = 20  # at two clocks of a host: the closest pair counts
@@ -40,7 +41,7 @@ def prepare(folder: Path) -> None:
     """Make the folder; raise UsageError where that fails, or where traces of another run lie in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        old = [*folder.glob("*rank*.json*"), *folder.glob("training.json")]
+        old = [*folder.glob("*rank*.json*"), *folder.glob(TRAINING)]
     except OSError as error:
         raise UsageError(f"--profile {folder} cannot be made ({error.strerror}): name another folder") from None
     if not os.access(folder, os.W_OK):

@@ -16,6 +16,7 @@ from commbench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from commbench.measure.door import on_rank_0
 from commbench.measure.site import memory_available
 from commbench.measure.watchdog import RESTING, SETUP, Watchdog
+from commbench.results.training import TRAINING
 from commbench.training import profiling, summary
 from commbench.training.ddp import DataParallel
 from commbench.training.inject import Injection
@@ -227,7 +228,7 @@ def _conclude(content: dict[str, Any], options: Options, why: str) -> int:
     import json
 
     if options.profile:
-        path = options.profile / "training.json"
+        path = options.profile / TRAINING
         try:
             profiling.write(path, content)
         except OSError as error:

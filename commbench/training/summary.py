@@ -8,10 +8,10 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from commbench.results import manifest
+from commbench.results.training import FORMAT
 from commbench.topology.peaks import peaks
 from commbench.topology.show import counted
 from commbench.training.options import NAME, PS, Options
-from commbench.training.profiling import FORMAT
 from commbench.units import approximate_size
 
 if TYPE_CHECKING:

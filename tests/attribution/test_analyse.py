@@ -344,13 +344,21 @@ def test_without_steps_beside_them_injected_ones_say_nothing() -> None:
 
 
 def test_what_was_injected_is_read_from_beside_the_traces(tmp_path: Path) -> None:
-    content = {"faults": ["slow-rank=1:50ms"], "steps": [{"step": 0, "injected": False}, {"step": 1, "injected": True}]}
+    steps = [{"step": 0, "injected": False}, {"step": 1, "injected": True}]
+    content = {"format": 1, "faults": ["slow-rank=1:50ms"], "steps": steps}
     (tmp_path / "training.json").write_text(json.dumps(content))
     assert read_injection([tmp_path]) == Injection("slow-rank=1:50ms", (1,), frozenset({1}))
     (tmp_path / "training.json").write_text(json.dumps({**content, "faults": ["jitter=*:5ms"]}))
     assert read_injection([tmp_path / "rank0.json"]) == Injection("jitter=*:5ms", (), frozenset({1}))
-    (tmp_path / "training.json").write_text(json.dumps({"faults": [], "steps": []}))
+    (tmp_path / "training.json").write_text(json.dumps({"format": 1, "faults": [], "steps": []}))
     assert read_injection([tmp_path]) is None
     (tmp_path / "training.json").write_text("[1]")
     with pytest.raises(UsageError, match=r"training\.json is not as commbench\.train writes it"):
+        read_injection([tmp_path])
+    (tmp_path / "training.json").write_text(json.dumps({**content, "format": 2}))
+    with pytest.raises(UsageError, match=r"^training\.json has format 1, and .*training\.json has 2: read it"):
+        read_injection([tmp_path])
+    del content["format"]
+    (tmp_path / "training.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"training\.json is not as commbench\.train writes it \(KeyError\)"):
         read_injection([tmp_path])

@@ -1,0 +1,4 @@
+"""What a launch of training says of itself: `commbench.training` writes it, and `commbench.attribution` reads it."""
+
+TRAINING = "training.json"  # beside its traces
+FORMAT = 1  # of that file
