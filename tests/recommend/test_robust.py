@@ -71,8 +71,10 @@ def test_an_order_that_loses_with_another_algorithm_is_not_recommended(tempting:
 
 
 def test_an_order_that_is_left_on_other_nodes_says_so(tempting: Advice) -> None:
-    assert "left: an order with a gain of" in "\n".join(screen.lines(tempting, measured=False))
-    other = replace(tempting, hosts=("n05", "n06", "n07", "n09"))
+    assert tempting.torn == ("tp",)
+    said = "\n".join(screen.lines(tempting, measured=False))
+    assert "left: an order which splits tp over nodes, with a gain of" in said
+    other = replace(tempting, hosts=("n05", "n06", "n07", "n09"), torn=())
     assert "left: an order on other nodes, n[05-07,09], with a gain of" in "\n".join(screen.lines(other, False))
 
 
@@ -97,7 +99,7 @@ def test_assumed_bytes_of_several_axes_are_no_ground_to_take_an_order() -> None:
     assert told.plan.advice == "take it" and assumed.plan.advice == "try it"
     assert told.plan.seats == assumed.plan.seats
     text = "\n".join(screen.lines(assumed, measured=False))
-    assert "--bytes tp=96x64M,dp=96x64M, or --preset" in text and "take it" not in text
+    assert "--bytes tp=NxSIZE,dp=NxSIZE, or --preset" in text and "take it" not in text
     assert on(scattered(), step({"dp": 16})).plan.advice == "take it"  # one axis: its bytes favour no other one
 
 

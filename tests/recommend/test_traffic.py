@@ -26,9 +26,15 @@ def test_bytes_are_how_often_and_how_many() -> None:
 
 
 def test_bytes_that_nobody_said_are_said() -> None:
-    assert step({"tp": 2, "dp": 2}, {"tp": (1, 8)}).notes == (
-        "nobody said what dp sends in a step: 1 GiB is assumed (--bytes, --preset)",
+    assert step({"tp": 2, "dp": 2}).notes == (
+        "nobody said what tp, dp sends in a step: 1 GiB is assumed (--bytes, --preset)",
     )
+    assert step({"tp": 1, "dp": 2}, {"dp": (1, 8)}).notes == ()
+
+
+def test_bytes_of_some_axes_and_not_of_others_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"what tp sends and not what pp, dp does.*of every axis, or of none"):
+        step({"tp": 2, "pp": 2, "dp": 2}, {"tp": (1, 8)})
 
 
 @pytest.mark.parametrize(
