@@ -250,6 +250,16 @@ def test_a_part_is_a_percentage_or_a_fraction() -> None:
         fraction("1", "x")
 
 
+def test_who_leads_is_said_by_the_largest_ratio_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """10 / 4 out of place and 10 / 5 in place: their mean, 2.24, stands in no row."""
+    (tmp_path / "a.log").write_text(logs.nccl_tests([(1024, 10.0, 10.0), (2048, 10.0, 20.0)]))
+    (tmp_path / "b.log").write_text(logs.nccl_tests([(1024, 4.0, 5.0), (2048, 40.0, 60.0)]))
+    _, out, _ = door(tmp_path, monkeypatch, capsys, "a.log", "b.log")
+    assert "auto: B is faster at 1K, up to 2.5 times; A is faster at 2K, up to 4 times\n" in out
+
+
 def test_a_log_without_rows_is_left_out_of_a_folder_that_has_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,14 @@ def test_two_vendors_are_compared_by_what_each_chose(page: Any) -> None:
     assert "published for 8 x H100 SXM: 480 GB/s busbw (NVLS)" in text
 
 
+def test_the_shortest_time_is_said_with_the_unit_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some.log").write_text(logs.nccl_tests([(128, 34.53, 40.0), (4096, 36.0, 41.0)]))
+    _, out, _ = write(monkeypatch, capsys, tmp_path, "some.log", "--format", "md")
+    assert "A: allreduce on 8 ranks, 1 node: down to 34.53 us at 128 B (auto)" in out
+
+
 def test_launches_are_tested_and_drawn(page: Any) -> None:
     text = page("before", "after").text
     assert "B is slower than A in 4 cells, by more than shuffled launches are apart (in 95 % of ways)" in text
