@@ -225,7 +225,12 @@ def test_nodes_that_records_show_slow_are_left_out(
 
 def test_results_may_lie_in_several_places(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(collect, "collect", lambda paths: asked.append(list(paths)) or [])
+
+    def keep(paths: list[str]) -> list[object]:
+        asked.append(paths)
+        return []
+
+    monkeypatch.setattr(collect, "collect", keep)
     assert run("--results", "monday", "tuesday", "--topology", "two-core", "--gpus", "2") == 0
     assert asked == [["monday", "tuesday"]]
 
