@@ -18,6 +18,7 @@ pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
 import commbench
+from commbench.report import html
 from commbench.report.__main__ import main
 from commbench.report.best import best
 from commbench.report.content import assemble
@@ -191,6 +192,27 @@ def test_pictures_alone_are_files(
     files = sorted((tmp_path / "pictures").iterdir())
     assert code == 0 and f"# {len(files)} pictures in " in err
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files) and len(files) >= 5
+
+
+def test_a_picture_alone_says_of_what_it_is_and_what_its_lines_are(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures: list[Any] = []
+
+    def keep(figure: Any, kind: str) -> bytes:
+        figures.append(figure)
+        return b""
+
+    monkeypatch.setattr(html, "picture_bytes", keep)
+    words = ("h100.log", "mi300x.log", "--link", "450", "--format", "png", "-o", str(tmp_path))
+    _, _, err = write(monkeypatch, capsys, top, *words)
+    assert err.startswith("# A: h100.log\n# B: mi300x.log\n")
+    sweeps = {figure.get_suptitle(): figure for figure in figures if figure.get_suptitle()[:3] in ("A: ", "B: ")}
+    assert list(sweeps) == [f"{side}: allreduce, 8 ranks, 1 node (float32, sum, nccl-tests)" for side in "AB"]
+    for figure in sweeps.values():
+        (legend,) = figure.legends
+        named = [text.get_text() for text in legend.get_texts()]
+        assert named == ["auto", "in place", "the most that the links allow where no switch reduces"]
 
 
 def test_a_report_of_no_records_says_so(page: Any, top: Path) -> None:
