@@ -9,8 +9,8 @@ import re
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
