@@ -52,12 +52,12 @@ def help_text() -> str:
 def main(argv: list[str] | None = None) -> None:
     """Run the door that the first argument names."""
     arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text())
+    if not arguments or arguments[0] in ("-h", "--help", "--version"):
+        from commbench.measure.streams import Patient
+
+        sys.stdout = Patient(sys.stdout)  # a reader who left, as `head` does, is no error
+        print(__version__ if "--version" in arguments[:1] else help_text(), flush=True)
         raise SystemExit(EXIT_OK if arguments else EXIT_USAGE)
-    if arguments[0] == "--version":
-        print(__version__)
-        raise SystemExit(EXIT_OK)
     name = arguments[0]
     if name not in doors() and not _is_room_door(name):
         print(f"commbench: {unknown_name('command', name, doors())}", file=sys.stderr)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from commbench.command import run_command
-from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, UsageError
+from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, UsageError, printable
 from commbench.measure.parser import Parser
 from commbench.units import parse_number
 
@@ -90,10 +90,12 @@ def _carry_out(options: argparse.Namespace) -> int:
     from commbench.report import compare_screen as screen
     from commbench.report.bounds import parse_links
     from commbench.report.compare import MARGIN, compare
-    from commbench.report.sides import read_all
+    from commbench.report.sides import read_all, set_apart
 
     limit = None if options.fail_if_slower is None else fraction(options.fail_if_slower, "--fail-if-slower")
-    sides = read_all(options.paths, options.match)
+    sides, empty = set_apart(read_all(options.paths, options.match))
+    for source in (reading.source for side in empty for reading in side.readings):
+        print(printable(f"# note: {source} has no rows, and is left out"), file=sys.stderr)
     if len(sides) < 2:
         raise UsageError(f"a comparison takes two sides, and {sides[0].name} is one: name another folder beside it")
     margin = MARGIN if limit is None else limit

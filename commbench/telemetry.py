@@ -97,7 +97,14 @@ def _say(text: str) -> None:
 
 def _carry_out(words: list[str], launched: Launch) -> int:
     place = words.index("--") if "--" in words else len(words)
-    options, command = parser().parse_args(words[:place]), words[place + 1 :]
+    it = parser()
+    (options, others), command = it.parse_known_args(words[:place]), words[place + 1 :]
+    if others and not others[0].startswith("-"):
+        raise UsageError(
+            f"{others[0]!r} is no option: put the command behind -- (python -m commbench.telemetry -- ./app)"
+        )
+    if others:
+        it.error(f"unrecognized arguments: {' '.join(others)}")
     if options.show:
         if command:
             raise UsageError("--show runs no command: leave out what is behind --")
@@ -165,17 +172,23 @@ def _show(paths: Sequence[str], as_json: bool) -> None:
     from commbench.report import telemetry_screen as screen
 
     printed = [path for path in paths if perfquery.recognise(path)]
-    series, notes = perfquery.read_series(printed) if printed else ((), ())
-    for path in paths:
-        if path not in printed:
-            more, said = read_series(path)
-            series, notes = (*series, *more), (*notes, *said)
-    found = screen.summarise(series)
+    folders = [Path(path) for path in paths if path not in printed]
+    files = [file for path in folders for file in sorted(path.glob("telemetry-*.jsonl")) or [path]]
+    recordings = [(str(file), *read_series(file)) for file in files]
+    recordings += [(", ".join(printed), *perfquery.read_series(printed))] if printed else []
+    found, text = [], []
+    for where, series, notes in recordings:
+        sources = screen.summarise(series)
+        found += [{"file": where, **source} for source in sources]
+        times = [one.time for one in series if len(one.time)]
+        seconds = max((float(time[-1] - time[0]) / 1e9 for time in times), default=0.0)
+        host, samples = next((one.host for one in series), ""), max(map(len, times), default=0)
+        text += [screen.head(host, seconds, samples, where), *screen.lines(sources, seconds), *screen.totals(series)]
+        text += [f"# note: {note.removeprefix(f'{Path(where).name}: ')}" for note in notes]
     if as_json:
-        print(json.dumps({"sources": found, "notes": notes}))
-        return
-    seconds = max((float(one.time[-1] - one.time[0]) / 1e9 for one in series if len(one.time)), default=0.0)
-    print("\n".join([*screen.lines(found, seconds), *screen.totals(series), *(f"# note: {note}" for note in notes)]))
+        print(json.dumps({"sources": found, "notes": [note for *_, notes in recordings for note in notes]}))
+    else:
+        print("\n".join(text))
 
 
 def _not_started(command: Sequence[str], error: OSError) -> int:
@@ -317,7 +330,7 @@ def _changes(before: Sequence[Source], after: Sequence[Source]) -> list[str]:
 
 
 def _print_summary(path: Path, recorder: Recorder, ran: Ran, as_json: bool) -> None:
-    from commbench.report.telemetry_screen import lines, summarise
+    from commbench.report.telemetry_screen import head, lines, summarise
 
     series: Sequence[Series] = ()
     notes: list[str] = [f"{path}: nothing was written any more: {recorder.lost}"] if recorder.lost else []
@@ -331,8 +344,7 @@ def _print_summary(path: Path, recorder: Recorder, ran: Ran, as_json: bool) -> N
         about = {"telemetry": FORMAT, "host": os.uname().nodename, "file": str(path), **asdict(ran)}
         _say(json.dumps({**about, "sources": sources, "notes": notes}))
         return
-    every = f", {1e3 * ran.seconds / (ran.samples - 1):.0f} ms apart" if ran.samples > 1 else ""
-    _say(f"# telemetry of {os.uname().nodename}: {ran.seconds:.2f} s, {ran.samples} samples{every}; {path}")
+    _say(head(os.uname().nodename, ran.seconds, ran.samples, str(path)))
     share = 100 * ran.own_cpu_s / ran.seconds
     _say(f"# own CPU: {share:.2f} % of a core while the command ran, {ran.before_cpu_s:.2f} s before")
     for line in lines(sources, ran.seconds):

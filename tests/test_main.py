@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,19 @@ def test_without_a_name_the_help_is_shown_and_that_is_bad_usage() -> None:
 def test_the_version_is_printed() -> None:
     done = command("--version")
     assert (done.returncode, done.stdout) == (0, f"{commbench.__version__}\n")
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_a_reader_who_left_is_no_error(word: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "commbench", word], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,17 @@ def test_processors_are_told_of_runs_that_are_longer_than_the_ticks_in_which_the
     assert lines([], 0.0016) == []
 
 
+def test_the_busiest_core_is_left_out_where_ticks_put_it_below_the_mean() -> None:
+    def said(**rates: float) -> list[str]:
+        counters = {name: {"rate": rate} for name, rate in rates.items()}
+        return lines([{"source": "cpu", "kind": "cpu", "counters": counters}], 1.0)
+
+    assert said(busy=0.01, cpu0=0.0, cpu1=0.0) == ["# cpu: 0.5 % of 2 cores busy; 0 context switches/s"]
+    assert said(busy=0.5, cpu0=0.1, cpu1=0.4) == [
+        "# cpu: 25.0 % of 2 cores busy, the most cpu1 (40.0 %); 0 context switches/s"
+    ]
+
+
 def test_no_adapter_is_said_and_no_row_of_zeros(tmp_path: Path, record: Record) -> None:
     (tmp_path / "sys" / "class" / "infiniband").mkdir(parents=True)
     done = record("--sysfs", "sys", "--", "true")
@@ -316,6 +327,8 @@ def test_sampling_that_is_dear_is_rarer_than_asked(tmp_path: Path, monkeypatch: 
         (["--interval", "0", "--", "true"], "--interval is a number of at least 1, not '0'"),
         (["--sysfs", "/nowhere", "--", "true"], "and /nowhere is no folder"),
         (["--frobnicate", "--", "true"], "--frobnicate"),
+        (["sleep", "1"], "'sleep' is no option: put the command behind -- (python -m commbench.telemetry -- ./app)"),
+        (["--json", "./app", "--lr", "1"], "'./app' is no option: put the command behind --"),
         (["--out", "there", "--", "true"], "there is there already, and is kept: name another place by --out"),
         (["--out", "there/below", "--", "true"], "cannot write to there/below"),
     ],
@@ -373,10 +386,56 @@ PortXmitWait:....................{wait}
 """
 
 
-def shown(*paths: Path) -> None:
+def shown(*paths: Path, words: Sequence[str] = ()) -> None:
     with pytest.raises(SystemExit) as end:
-        telemetry.main(["--show", *map(str, paths)])
+        telemetry.main([*words, "--show", *map(str, paths)])
     assert end.value.code == 0
+
+
+def write_recording(file: Path, host: str, seconds: int, retransmits: int) -> None:
+    """Write two samples of a port, and of a core that was busy for a quarter of the time."""
+    port = [["port_xmit_data", "B", 4, False], ["roce_adp_retrans", "", 1, False]]
+    cpu = [["busy", "s", 1e-9, False], ["cpu0", "s", 1e-9, False]]
+    told = [("mlx5_0/1", "rdma", {"rate": "400 Gb/sec"}, port), ("cpu", "cpu", {}, cpu)]
+    sources = [dict(zip(("source", "kind", "facts", "columns"), one, strict=True)) for one in told]
+    begin, end = 10**18, 10**18 + seconds * 10**9
+    rows = [
+        {"s": 0, "t": begin, "v": {"port_xmit_data": 0, "roce_adp_retrans": 5}},
+        {"s": 1, "t": begin, "v": {"busy": 0, "cpu0": 0}},
+        {"s": 0, "t": end, "v": {"port_xmit_data": 250_000_000, "roce_adp_retrans": 5 + retransmits}},
+        {"s": 1, "t": end, "v": {"busy": seconds * 250_000_000, "cpu0": seconds * 250_000_000}},
+    ]
+    head = {"telemetry": 1, "host": host, "sources": sources, "notes": [f"of {host}"]}
+    file.write_text("".join(json.dumps(line) + "\n" for line in [head, *rows, {"end": {"notes": []}}]))
+
+
+def test_each_node_of_a_folder_is_shown_below_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_recording(tmp_path / "telemetry-n1.jsonl", "n1", 2, 8)
+    write_recording(tmp_path / "telemetry-n2.jsonl", "n2", 4, 0)
+    shown(tmp_path)
+    heading = [
+        "# rdma      carries    sends receives   sends receives      waits",
+        "#            (GB/s)   (GB/s)   (GB/s)     (%)      (%)  (ticks/s)",
+    ]
+    assert capsys.readouterr().out.splitlines() == [
+        f"# telemetry of n1: 2.00 s, 2 samples, 2000 ms apart; {tmp_path}/telemetry-n1.jsonl",
+        *heading,
+        "  mlx5_0/1   50.000    0.500        -     1.0        -          -",  # 4 B x 250 M in 2 s
+        "# mlx5_0/1 counted: roce_adp_retrans 8 (4/s)",
+        "# cpu: 25.0 % of 1 cores busy, the most cpu0 (25.0 %); 0 context switches/s",
+        "# note: of n1",
+        f"# telemetry of n2: 4.00 s, 2 samples, 4000 ms apart; {tmp_path}/telemetry-n2.jsonl",
+        *heading,
+        "  mlx5_0/1   50.000    0.250        -     0.5        -          -",
+        "# no counter of errors, retransmissions or congestion rose: mlx5_0/1",
+        "# cpu: 25.0 % of 1 cores busy, the most cpu0 (25.0 %); 0 context switches/s",
+        "# note: of n2",
+    ]
+    shown(tmp_path, words=["--json"])
+    sources = json.loads(capsys.readouterr().out)["sources"]
+    assert [(one["host"], one["file"], one["source"]) for one in sources] == [
+        (host, f"{tmp_path}/telemetry-{host}.jsonl", source) for host in ("n1", "n2") for source in ("mlx5_0/1", "cpu")
+    ]
 
 
 def test_two_outputs_of_perfquery_give_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 from commbench import __version__
@@ -169,5 +170,6 @@ def _say_last(records: Sequence[Record], journal: Journal, options: Options) -> 
             f"{', '.join(drifting[:5])}{more}"
         )
     lines += laggards(records)
-    lines.append(f"read with commbench.load({str(journal.folder)!r}), which needs pandas")
+    needed = "" if find_spec("pandas") else ", which needs pandas: pip install 'commbench[report]'"
+    lines.append(f"read with commbench.load({str(journal.folder)!r}){needed}")
     print("".join(f"# {line}\n" for line in lines), file=_aside(options), end="", flush=True)

@@ -58,8 +58,8 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--allocation", action="store_true", help="order the nodes of this job of Slurm's; the default "
                                                                  "in one without --topology and --free")  # fmt: skip
     where.add_argument("--current", metavar="FILE", help="the order in use: a host file, or a placement.json")
-    where.add_argument("--results", metavar="PATH", help="measured runs of this cluster: figures are fitted to "
-                                                         "them, and algorithms chosen")  # fmt: skip
+    where.add_argument("--results", metavar="PATH", nargs="+", help="measured runs of this cluster: figures are fitted "
+                                                                    "to them, and algorithms chosen")  # fmt: skip
     where.add_argument(
         "--other-cluster", action="store_true", help="the results may be of other nodes: go on without them"
     )
@@ -213,7 +213,7 @@ def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Readin
 
     if not options.results:
         return [], cluster, []
-    runs = collect([options.results])
+    runs = collect(options.results)
     known = set(cluster.arrays.nodes)
     hosts = {host for run in runs for record in run.records for host in expand(record.hosts or "") if host}
     other = sorted(hosts - known)
@@ -222,7 +222,8 @@ def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Readin
     if len(hosts) == 1 and cluster.nodes == 1:  # one machine, whatever either calls it
         blocks = tuple(replace(block, nodes=(other[0],)) if block.nodes else block for block in cluster.blocks)
         return runs, replace(cluster, blocks=blocks), [f"{cluster.arrays.nodes[0]} is {other[0]}, as the results say"]
-    text = f"{options.results} is of hosts that {cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
+    lacking = f"{cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
+    text = f"{', '.join(options.results)} is of hosts that {lacking}"
     if not options.other_cluster:
         raise UsageError(f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without")
     return [], cluster, [f"{text}: left out, as --other-cluster asks"]

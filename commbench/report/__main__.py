@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from commbench.command import run_command
 from commbench.compare import add_links, add_match
-from commbench.errors import UsageError
+from commbench.errors import UsageError, printable
 from commbench.measure.parser import Parser
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _write(text: str, out: str | None) -> None:
 
 def _write_pictures(content: Content, folder: Path) -> None:
     from commbench.report.drawing import drawings, style
-    from commbench.report.html import picture_bytes
+    from commbench.report.html import own_picture
 
     number = 0
     try:
@@ -126,9 +126,11 @@ def _write_pictures(content: Content, folder: Path) -> None:
             for one in drawings(content):
                 number += 1
                 name = "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in one.name)
-                (folder / f"{number:02d}-{name[:80]}.png").write_bytes(picture_bytes(one.draw(), "png"))
+                (folder / f"{number:02d}-{name[:80]}.png").write_bytes(own_picture(one))
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
+    for letter, side in content.sides.items():
+        print(printable(f"# {letter}: {side.name}"), file=sys.stderr)
     print(f"# {number} pictures in {folder}", file=sys.stderr)
 
 

@@ -13,7 +13,7 @@ from commbench.report.attribution_screen import ABOUT, as_csv, as_json
 from commbench.report.attribution_tables import TABLES, tables
 from commbench.report.attribution_words import words
 from commbench.report.drawing import drawings_of_steps, style
-from commbench.report.html import embedded, page, picture_bytes
+from commbench.report.html import embedded, own_picture, page
 from commbench.report.tables import Table
 
 PICTURES = ("step-layers", "step-timeline-median", "step-timeline-longest", "late-ranks")
@@ -56,7 +56,7 @@ def write(found: Attribution, folder: str | Path, command: str, other: Attributi
         with style():
             for one in drawings_of_steps(found):
                 names.append(f"{one.name}.png")
-                (top / names[-1]).write_bytes(picture_bytes(one.draw(), "png"))
+                (top / names[-1]).write_bytes(own_picture(one))
         about = as_json(found) | ({"comparison": compare.as_json(found, other)} if other else {})
         texts = {"report.html": render(found, command, other), "attribution.json": json.dumps(about, indent=1)}
         texts |= {f"{name}.csv": as_csv(table) for name, table in tables(found).items()}

@@ -128,22 +128,22 @@ def words(found: Comparison, a: str, b: str, margin: float) -> list[str]:
 
 
 def leads(found: Comparison, a: str, b: str, margin: float) -> list[str]:
-    """Return which side is faster from which size to which, by the mean ratio at each size; nothing is said of chance.
+    """Return which side is faster from which size to which, by the mean ratio at each size, and the most in a row.
 
-    A line for each kind of cell.
+    A line for each kind of cell; nothing is said of chance.
     """
     kinds: dict[tuple[str, ...], dict[int, list[float]]] = {}
     for row in found.rows:
         if row.cell.size and row.way in (AUTO, BEST):
             key: tuple[str, ...] = (row.cell.collective, row.cell.scale, row.cell.dtype, row.cell.redop or "", row.way)
-            kinds.setdefault(key, {}).setdefault(row.cell.size, []).append(math.log(row.ratio))
+            kinds.setdefault(key, {}).setdefault(row.cell.size, []).append(row.ratio)
     lines = []
     for key, sizes in kinds.items():
-        means = {size: math.exp(fmean(logs)) for size, logs in sorted(sizes.items())}
+        means = {size: math.exp(fmean(map(math.log, ratios))) for size, ratios in sorted(sizes.items())}
         parts = []
         for ahead, those in groupby(means.items(), lambda one: _ahead(one[1], margin)):
             run = list(those)
-            most = max(max(ratio, 1 / ratio) for _, ratio in run)
+            most = max(ratio**ahead for size, _ in run for ratio in sizes[size])
             ends = [format_size(run[0][0]), format_size(run[-1][0])]
             where = f"at {ends[0]}" if len(run) == 1 else f"from {ends[0]} to {ends[1]}"
             names = {

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from commbench import __version__
 from commbench.report import compare_screen as screen
 from commbench.report.content import Content
-from commbench.report.drawing import Drawing, drawings, style
+from commbench.report.drawing import Drawing, drawings, plain, style
 from commbench.report.summary import Statement
 from commbench.report.tables import (
     ROWS,
@@ -78,6 +79,14 @@ def picture_bytes(figure: Any, kind: str) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()
+
+
+def own_picture(one: Drawing) -> bytes:
+    """Return a picture as a PNG that stands by itself: with its title on top, and as much higher."""
+    figure, lines = one.draw(), wrap(one.title, 72)
+    figure.suptitle("\n".join(map(plain, lines)), fontsize="medium")
+    figure.set_figheight(figure.get_figheight() + 0.2 * len(lines))
+    return picture_bytes(figure, "png")
 
 
 def embedded(those: Iterable[Drawing]) -> Iterator[Picture]:

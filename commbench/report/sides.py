@@ -66,9 +66,12 @@ class Shape:
 class Side:
     """One run, set of equal launches, or logs: of each cell its times, launch by launch, and what was set."""
 
-    def __init__(self, name: str, match: str = RANKS) -> None:
-        """`match`: whether equal ranks (on as many nodes), nodes or gpus make two launches of one scale."""
-        self.name, self._match = name, match
+    def __init__(self, name: str, match: str = RANKS, path: str | Path = "") -> None:
+        """`match`: whether equal ranks (on as many nodes), nodes or gpus make two launches of one scale.
+
+        `path`: what was named on the command line, which may hold several sides.
+        """
+        self.name, self.path, self._match = name, str(path), match
         self.launches = 0
         self.tested = True  # whether its launches may stand for chance: not those of others' logs
         self.readings: list[Reading] = []
@@ -285,7 +288,7 @@ def read_sides(path: str | Path, match: str = RANKS) -> list[Side]:
         readings = list(kinds.values())
     sides = []
     for name, those in zip(names, readings, strict=True):
-        side = Side(name, match)
+        side = Side(name, match, path)
         for reading in those:
             side.read(reading)
         sides.append(side)
@@ -315,3 +318,11 @@ def read_all(paths: Sequence[str | Path], match: str = RANKS) -> list[Side]:
                     f"each side is another one, and {reading.source} is in {other.name} and in {side.name}"
                 )
     return sides
+
+
+def set_apart(sides: Sequence[Side]) -> tuple[list[Side], list[Side]]:
+    """Return the sides to compare, and those that are but logs without a row in a path that has others with rows."""
+    filled = {side.path for side in sides if side.times}
+    logs = [side for side in sides if all(reading.manifest is None for reading in side.readings)]
+    empty = [side for side in logs if not side.times and side.path in filled]
+    return [side for side in sides if side not in empty], empty

@@ -101,7 +101,7 @@ def _best(content: Content) -> Iterator[Statement]:
         small = rows[(rows["size"] > 0) & (rows["time_us"] > 0)]
         if len(small):
             least = small.loc[small["time_us"].idxmin()]
-            text = f"{where}: down to {least['time_us']:.4g} us at {format_size(int(least['size']))} ({least['label']})"
+            text = f"{where}: down to {least['time_us']:.4g} us at {approximate_size(least['size'])} ({least['label']})"
             yield Statement(BEST, text, (int(small["time_us"].idxmin()),))
 
 

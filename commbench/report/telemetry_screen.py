@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commbench.attribution.counters import RECEIVED, SENT, TROUBLE, WAITS, Series, data_rate, increments, means
+from commbench.errors import printable
 
 _SHORTEST = 0.1  # seconds: ten ticks, in which the kernel counts the time of processors
 _SHOWN = 12  # counters of a port that rose
@@ -26,7 +27,13 @@ def summarise(series: Sequence[Series]) -> list[dict[str, Any]]:
             seconds = float(window[1] - window[0]) / 1e9
             rate = None if risen is None or not seconds else risen / seconds
             counters[name] = {"unit": unit, "increment": risen, "rate": rate}
-        about = {"source": one.source, "kind": one.kind, "facts": dict(one.facts), "samples": len(one.time)}
+        about = {
+            "host": one.host,
+            "source": one.source,
+            "kind": one.kind,
+            "facts": dict(one.facts),
+            "samples": len(one.time),
+        }
         found.append({**about, "carries": data_rate(one.facts), "counters": counters, "gauges": gauges})
     return found
 
@@ -35,8 +42,15 @@ def _known(value: float) -> float | None:
     return float(value) if value == value else None
 
 
+def head(host: str, seconds: float, samples: int, where: str) -> str:
+    """Return the line above a recording: of which host it is, where that is known, and which files hold it."""
+    every = f", {1e3 * seconds / (samples - 1):.0f} ms apart" if samples > 1 else ""
+    named = f" of {host}" if host else ""
+    return printable(f"# telemetry{named}: {seconds:.2f} s, {samples} sample{'s' * (samples != 1)}{every}; {where}")
+
+
 def lines(sources: Sequence[Mapping[str, Any]], seconds: float) -> list[str]:
-    """Return what `summarise` gave of a run of so many seconds as text: a line a port, processor and GPU."""
+    """Return what `summarise` gave of one host's run of so many seconds as text: a line a port, processor and GPU."""
     return [*_ports(sources), *_processors(sources, seconds), *_gpus(sources)]
 
 
@@ -68,9 +82,9 @@ def _ports(sources: Sequence[Mapping[str, Any]]) -> list[str]:
             cells += [_number(shares[0], 7, 1), _number(shares[1], 8, 1)]
             cells.append(_number(one["counters"].get(WAITS[0], {}).get("rate"), 10, 0))
             lines.append(f"  {one['source']:<{wide}} {' '.join(cells)}")
-    risen = {one["source"]: _risen(one) for one in ports if one["samples"] > 1}
-    lines += [f"# {name} counted: {text}" for name, text in risen.items() if text]
-    quiet = [name for name, text in risen.items() if not text]
+    risen = [(one["source"], _risen(one)) for one in ports if one["samples"] > 1]
+    lines += [f"# {name} counted: {text}" for name, text in risen if text]
+    quiet = [name for name, text in risen if not text]
     return [
         *lines,
         *([f"# no counter of errors, retransmissions or congestion rose: {', '.join(quiet)}"] if quiet else []),
@@ -108,8 +122,11 @@ def _processors(sources: Sequence[Mapping[str, Any]], seconds: float) -> list[st
         if not cores or "busy" not in rates:
             continue
         most = max(cores, key=cores.__getitem__)
-        text = f"# cpu: {100 * rates['busy'] / len(cores):.1f} % of {len(cores)} cores busy, the most {most} "
-        text += f"({100 * cores[most]:.1f} %); {rates.get('context_switches', 0.0):.0f} context switches/s"
+        mean = rates["busy"] / len(cores)
+        text = f"# cpu: {100 * mean:.1f} % of {len(cores)} cores busy"
+        if cores[most] >= mean:  # each is counted in ticks of its own, which in a short run need not add up
+            text += f", the most {most} ({100 * cores[most]:.1f} %)"
+        text += f"; {rates.get('context_switches', 0.0):.0f} context switches/s"
         stalls = {
             name[9:-5]: rate for name, rate in rates.items() if name.startswith("pressure_") and name[-5:] == "_some"
         }

@@ -150,6 +150,17 @@ def test_drifting_cells_are_held_against_what_scatter_gives(capsys: pytest.Captu
     )
 
 
+@pytest.mark.parametrize(
+    ("pandas", "said"), [(object(), ""), (None, ", which needs pandas: pip install 'commbench[report]'")]
+)
+def test_the_end_says_how_to_read_and_what_that_lacks(
+    pandas: object, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lead, "find_spec", {"pandas": pandas}.__getitem__)
+    lead._say_last([], cast(Any, SimpleNamespace(folder="run")), cast(Any, SimpleNamespace(format="table")))
+    assert capsys.readouterr().out.splitlines()[-1] == f"# read with commbench.load('run'){said}"
+
+
 class Gathered:
     """A world whose ranks said this; what rank 0 decides is what all get."""
 

@@ -318,6 +318,18 @@ def test_nodes_that_records_show_slow_are_left_out(
     assert found["error_source"].startswith("how far off the fit is")
 
 
+def test_results_may_lie_in_several_places(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[list[str]] = []
+
+    def keep(paths: list[str]) -> list[object]:
+        asked.append(paths)
+        return []
+
+    monkeypatch.setattr(collect, "collect", keep)
+    assert run("--results", "monday", "tuesday", "--topology", "two-core", "--gpus", "2") == 0
+    assert asked == [["monday", "tuesday"]]
+
+
 def test_results_of_other_nodes_are_refused_unless_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from commbench.attribution.layers import COMPUTE, HOST, LAYERS, WAITING, Window
 from commbench.attribution.trace import BY_NAME, Operator
 from commbench.report import attribution_compare as compare
 from commbench.report import attribution_screen as screen
+from commbench.report import html
 from commbench.report.attribution import FILES, render, write
 from commbench.report.attribution_tables import collective_table, tables
 from commbench.report.attribution_words import ms, words
@@ -443,6 +445,19 @@ def test_hostile_words_obey_nobody(tmp_path: Path) -> None:
     for name in write(attribution(host="half a \ud800", name="and \udfff"), tmp_path, "commbench attribute"):
         if not name.endswith(".png"):
             assert "\ud800" not in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_pictures_of_steps_say_which_step_they_are_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: dict[str, list[str]] = {"png": [], "svg": []}
+
+    def keep(figure: Any, kind: str) -> bytes:
+        titles[kind].append(figure.get_suptitle())
+        return b""
+
+    monkeypatch.setattr(html, "picture_bytes", keep)
+    write(attribution(), tmp_path, "commbench attribute")
+    assert "one step over all ranks: step 0, the median of 6" in titles["png"] and "" not in titles["png"]
+    assert titles["svg"] == [""] * 3  # the page has them as text
 
 
 def test_a_page_fetches_nothing_and_its_links_lead_somewhere(tmp_path: Path) -> None:

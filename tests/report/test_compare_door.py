@@ -248,3 +248,30 @@ def test_a_part_is_a_percentage_or_a_fraction() -> None:
     )
     with pytest.raises(UsageError, match="x is a part of the time"):
         fraction("1", "x")
+
+
+def test_who_leads_is_said_by_the_largest_ratio_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """10 / 4 out of place and 10 / 5 in place: their mean, 2.24, stands in no row."""
+    (tmp_path / "a.log").write_text(logs.nccl_tests([(1024, 10.0, 10.0), (2048, 10.0, 20.0)]))
+    (tmp_path / "b.log").write_text(logs.nccl_tests([(1024, 4.0, 5.0), (2048, 40.0, 60.0)]))
+    _, out, _ = door(tmp_path, monkeypatch, capsys, "a.log", "b.log")
+    assert "auto: B is faster at 1K, up to 2.5 times; A is faster at 2K, up to 4 times\n" in out
+
+
+def test_a_log_without_rows_is_left_out_of_a_folder_that_has_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, time in (("a", 10.0), ("b", 20.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "good.log").write_text(logs.nccl_tests([(1024, time, time)]))
+    (tmp_path / "a" / "cut.log").write_text(f"# nThread 1 nGpus 1 minBytes 8 maxBytes 8192\n{logs.HEAD}\n")
+    code, out, err = door(tmp_path, monkeypatch, capsys, "a", "b", "--json")
+    assert (code, err) == (0, "# note: a/cut.log has no rows, and is left out\n")
+    cells = [line for line in map(json.loads, out.splitlines()) if line["kind"] == "cell"]
+    assert [(cell["size"], cell["ratio"]) for cell in cells] == [(1024, 2.0)] * 2
+
+    (tmp_path / "a" / "good.log").unlink()  # then the folder has nothing to compare, and that is an error
+    code, _, err = door(tmp_path, monkeypatch, capsys, "a", "b")
+    assert code == 2 and "no cell of a has a time" in err

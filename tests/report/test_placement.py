@@ -57,6 +57,23 @@ def test_groups_on_the_same_nodes_have_one_colour_and_others_another() -> None:
     assert colours[0] == colours[2] != colours[1] == colours[3]
 
 
+def test_the_way_back_through_a_long_leaf_and_the_title_stay_inside() -> None:
+    """Sixteen nodes of one leaf group: the ring's last arrow goes from the lowest to the highest."""
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.text import Text
+
+    cluster = read(find("h100-nvlink")).cluster
+    with style():
+        figure = picture(step({"tp": 8, "dp": 16}, {}, {}), np.arange(16), [Panel("p" * 50, fill(cluster, 128))])
+        figure.draw_without_rendering()
+    (panel,) = figure.axes
+    arrows = [one for one in panel.patches if isinstance(one, FancyArrowPatch)]
+    assert len(arrows) == 16
+    assert max(arrow.get_window_extent().x1 for arrow in arrows) <= panel.get_window_extent().x1
+    title = next(one for one in panel.get_children() if isinstance(one, Text) and one.get_text().startswith("ppp"))
+    assert title.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_more_nodes_than_can_be_told_apart_are_refused() -> None:
     names = tuple(f"n{i}" for i in range(MOST_NODES + 1))
     cluster = Cluster("many", L40S.classes, blocks=(Block(names, node_class="l40s"),))

@@ -18,6 +18,7 @@ pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
 import commbench
+from commbench.report import html
 from commbench.report.__main__ import main
 from commbench.report.best import best
 from commbench.report.content import assemble
@@ -113,6 +114,14 @@ def test_two_vendors_are_compared_by_what_each_chose(page: Any) -> None:
     assert "published for 8 x H100 SXM: 480 GB/s busbw (NVLS)" in text
 
 
+def test_the_shortest_time_is_said_with_the_unit_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some.log").write_text(logs.nccl_tests([(128, 34.53, 40.0), (4096, 36.0, 41.0)]))
+    _, out, _ = write(monkeypatch, capsys, tmp_path, "some.log", "--format", "md")
+    assert "A: allreduce on 8 ranks, 1 node: down to 34.53 us at 128 B (auto)" in out
+
+
 def test_launches_are_tested_and_drawn(page: Any) -> None:
     text = page("before", "after").text
     assert "B is slower than A in 4 cells, by more than shuffled launches are apart (in 95 % of ways)" in text
@@ -183,6 +192,27 @@ def test_pictures_alone_are_files(
     files = sorted((tmp_path / "pictures").iterdir())
     assert code == 0 and f"# {len(files)} pictures in " in err
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files) and len(files) >= 5
+
+
+def test_a_picture_alone_says_of_what_it_is_and_what_its_lines_are(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures: list[Any] = []
+
+    def keep(figure: Any, kind: str) -> bytes:
+        figures.append(figure)
+        return b""
+
+    monkeypatch.setattr(html, "picture_bytes", keep)
+    words = ("h100.log", "mi300x.log", "--link", "450", "--format", "png", "-o", str(tmp_path))
+    _, _, err = write(monkeypatch, capsys, top, *words)
+    assert err.startswith("# A: h100.log\n# B: mi300x.log\n")
+    sweeps = {figure.get_suptitle(): figure for figure in figures if figure.get_suptitle()[:3] in ("A: ", "B: ")}
+    assert list(sweeps) == [f"{side}: allreduce, 8 ranks, 1 node (float32, sum, nccl-tests)" for side in "AB"]
+    for figure in sweeps.values():
+        (legend,) = figure.legends
+        named = [text.get_text() for text in legend.get_texts()]
+        assert named == ["auto", "in place", "the most that the links allow where no switch reduces"]
 
 
 def test_a_report_of_no_records_says_so(page: Any, top: Path) -> None:

@@ -30,6 +30,7 @@ MOST_NODES = 256  # beyond, they are too small to be told apart
 _ACROSS = 8  # devices in a row of a node, and leaves in a row of a picture
 _WIDTH, _HEIGHT = 8.4, 2.2  # of a node, where a device is 1 x 1 if there are eight
 _SPACE, _GAP = 1.2, 5.2  # between nodes of a leaf, and between leaves
+_REACH = 2.4  # how far lines go to the right of a leaf's nodes at most
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,9 @@ def _draw(axes: Any, panel: Panel, groups: Ints, of_node: dict[int, int], where:
             axes.add_patch(FancyArrowPatch(*ends, connectionstyle=bend, zorder=5, **look))
     text = f"; {leaving} of {hops} arrows leave a leaf" if hops else ""
     axes.set_title(plain(f"{panel.title}{text}"), fontsize=9, loc="left")
-    axes.set_xlim(-1.6, max(x for x, _ in where.values()) + _WIDTH + 3.0)
+    axes.set_xlim(-1.6, max(x for x, _ in where.values()) + _WIDTH + _REACH + 0.6)
     axes.set_ylim(min(y for _, y in where.values()) - 1.5, _HEIGHT + 3.0)
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", anchor="W")  # so that a title that is wider than its one leaf has room to the right
     axes.axis("off")
 
 
@@ -170,7 +171,8 @@ def _bend(one: Place, other: Place) -> float:
     """Return how far a line is bent: beside the nodes of a leaf to their right, else little."""
     if one[0] != other[0]:
         return 0.12
-    return 0.3 if one[1] < other[1] else -0.3
+    far = min(0.3, 2 * _REACH / abs(one[1] - other[1]))  # half of it, of the distance, is how far the line goes out
+    return far if one[1] < other[1] else -far
 
 
 def _draw_leaves(axes: Any, cluster: Cluster, of_node: dict[int, int], where: dict[int, Place]) -> None:

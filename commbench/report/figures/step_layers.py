@@ -58,5 +58,5 @@ def draw(found: Attribution) -> Any:
     axes.set_xlim(0, longest * 1.01)
     axes.set_xlabel("a step (ms)")
     axes.grid(visible=False, axis="y")
-    figure.legend(loc="outside upper center", ncols=len(LAYERS), frameon=False, fontsize="small")
+    figure.legend(loc="outside lower center", ncols=len(LAYERS), frameon=False, fontsize="small")
     return figure

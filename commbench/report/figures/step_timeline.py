@@ -74,7 +74,7 @@ def draw(found: Attribution, step: int | None) -> Any:
     axes.set_xlim(0, (end - begin) / 1e6)
     axes.set_xlabel("since the first rank began (ms)")
     axes.grid(visible=False, axis="y")
-    figure.legend(loc="outside upper center", ncols=len(LAYERS) + 1, frameon=False, fontsize="small")
+    figure.legend(loc="outside lower center", ncols=len(LAYERS) + 1, frameon=False, fontsize="small")
     return figure
 
 

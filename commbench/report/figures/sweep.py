@@ -10,6 +10,7 @@ from commbench.report.content import PLACES, Content, Frame, title
 from commbench.report.drawing import Drawing, colours_and_markers, log_axis, plain, size_axis
 
 PLACE = 2  # among the figures of a report
+_DOTS = (1, 1.5)
 
 
 def drawings(content: Content) -> Iterator[Drawing]:
@@ -53,7 +54,7 @@ def draw(rows: Frame) -> Any:
                 x="size",
                 y=column,
                 style="place",
-                dashes={"out of place": "", "in place": (1, 1.5), "place unknown": ""},
+                dashes={"out of place": "", "in place": _DOTS, "place unknown": ""},
                 color=colours[label],
                 marker=markers[label],
                 markersize=5,
@@ -68,9 +69,12 @@ def draw(rows: Frame) -> Any:
         axes.set_ylabel(text)
     log_axis(left)
     bound = rows["bound"] * (rows["busbw_factor"] if rate == "busbw" else 1.0)
-    if bound.notna().any():
-        right.axhline(bound.max(), color="grey", linestyle="--", linewidth=1.2)
     handles = [left.plot([], [], color=colours[one], marker=markers[one], label=one)[0] for one in colours]
+    if "in place" in set(data["place"]):
+        handles += left.plot([], [], color="black", linestyle=(0, _DOTS), label="in place")
+    if bound.notna().any():
+        text = "the most that the links allow where no switch reduces"
+        handles.append(right.axhline(bound.max(), color="grey", linestyle="--", linewidth=1.2, label=text))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
     return figure
 
