@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from commbench.command import run_command
-from commbench.errors import UsageError, unknown_name
+from commbench.errors import UsageError, printable, unknown_name
 from commbench.measure.parser import Parser
 from commbench.units import expand_ranges, parse_number, parse_whole
 
@@ -27,6 +28,7 @@ MOST_STEPS = 1_000_000  # of --steps: more than traces hold
 MEMORY = "memory"  # of --peak: GB/s
 CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
+MOST_PROCESSES = 32  # unless asked for more: each takes memory
 SIDE_BY_SIDE = 64 << 20  # bytes of traces: reading fewer takes no longer than starting processes for them
 EXAMPLES = """examples:
   python -m commbench.attribute traces/                          one trace a rank, of the PyTorch profiler and others
@@ -102,14 +104,14 @@ def _carry_out(options: argparse.Namespace, command: str) -> None:
         from commbench.report.attribution import write
 
         names = write(found, options.out, command, other)
-        print(f"# in {options.out}: {', '.join(names)}", file=sys.stderr)
+        print(f"# in {printable(options.out)}: {', '.join(names)}", file=sys.stderr)
 
 
 def _need(folder: str, traces: Sequence[str]) -> None:
     """Refuse what --out cannot do, before the analysis."""
     from importlib.util import find_spec
 
-    if Path(folder).resolve() in [Path(one).resolve() for one in traces]:
+    if os.path.realpath(folder) in map(os.path.realpath, traces):
         raise UsageError(f"--out {folder} holds the traces: name another folder, which will not be read as one of them")
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UsageError(f"--out {folder} is a file: name a folder")
@@ -179,7 +181,9 @@ def _read(paths: Sequence[str], options: argparse.Namespace) -> list[Trace]:
 
     chosen = choose(paths)
     if options.processes is None:
-        processes = min(len(affinity()), quota()) if sum(one.size for one in chosen) >= SIDE_BY_SIDE else 1
+        large = sum(one.size for one in chosen) >= SIDE_BY_SIDE
+        # Older Pythons start processes with the current folder among their modules, which may be that of the traces.
+        processes = min(len(affinity()), quota(), MOST_PROCESSES) if large and sys.version_info >= (3, 11) else 1
     else:
         processes = parse_whole(options.processes, "--processes", least=1)
     with Progress(options.progress, sum(len(one.files) for one in chosen), "file") as progress:

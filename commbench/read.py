@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from commbench.command import run_command
-from commbench.errors import ResultsError, UsageError
+from commbench.errors import ResultsError, UsageError, printable
 from commbench.measure.parser import Parser
 from commbench.results.collect import collect
 from commbench.results.kernels import KERNELS
@@ -70,13 +70,13 @@ def _carry_out(options: argparse.Namespace) -> None:
     if options.format != "json":
         for reading in readings:
             for found in reading.findings:
-                print(f"# {found}", file=sys.stderr, flush=True)
+                print(f"# {printable(str(found))}", file=sys.stderr, flush=True)
 
 
 def print_table(readings: Sequence[Reading]) -> None:
     """Print a table for each table of each file, with what its rows share above it."""
     for reading in readings:
-        print(f"# {reading.source}: {reading.format}, {len(reading)} records")
+        print(f"# {printable(reading.source)}: {reading.format}, {len(reading)} records")
         above = ""
         for table in reading.tables:
             for row in table.rows:

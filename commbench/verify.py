@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from commbench.backends.world import launch
-from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, printable
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.recommend.plan import Plan, Seat, read
@@ -188,7 +188,7 @@ def _agree(plan: Plan | None, trouble: str, warn: bool) -> NoReturn:
 
 def _usage(text: str, speaks: bool) -> NoReturn:
     if speaks:
-        print(f"commbench verify: error: {text}", file=sys.stderr, flush=True)
+        print(f"commbench verify: error: {printable(text)}", file=sys.stderr, flush=True)
     raise SystemExit(EXIT_USAGE)
 
 

@@ -36,17 +36,18 @@ def test_an_error_is_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("", "commbench name: error: no file 'a\\nb\\x1b[2J'\n")
 
 
-def test_an_interrupt_ends_it_as_it_ends_other_programs_and_cleans_up() -> None:
+def test_an_interrupt_ends_it_at_once_as_it_ends_other_programs() -> None:
     script = """
 import time
 from commbench.command import run_command
 
 def work():
-    try:
-        print("under way", flush=True)
-        time.sleep(1000)
-    finally:
-        print("clean")
+    print("under way", flush=True)
+    while True:
+        try:
+            time.sleep(1000)
+        except BaseException:  # as some libraries do
+            pass
 
 run_command("name", work)
 """
@@ -57,4 +58,12 @@ run_command("name", work)
         assert process.stdout.readline() == "under way\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (-signal.SIGINT, "clean\n", "")
+    assert (process.returncode, out, err) == (-signal.SIGINT, "", "")
+
+
+def test_a_full_disk_behind_standard_output_is_said() -> None:
+    script = "from commbench.command import run_command\nrun_command('name', lambda: print('lost'))\n"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "commbench name: error: cannot write standard output: No space left on device\n"

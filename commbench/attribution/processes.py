@@ -6,14 +6,18 @@ one, as the kernel does when memory runs out, the reader waits forever.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from multiprocessing import connection, get_context
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
 from commbench.errors import UsageError
 
+_SAFE = "PYTHONSAFEPATH"  # of Python 3.11 and newer
 _FAREWELL = 0.5  # seconds for a process that has closed its lane to be gone
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,13 +37,20 @@ def side_by_side(
     done: dict[int, Result] = {}
     try:
         for _ in range(min(processes, len(items))):
-            ours, theirs = context.Pipe()
-            child = context.Process(target=_serve, args=(theirs, work), daemon=True)
-            child.start()
+            try:
+                ours, theirs = context.Pipe()
+                child = context.Process(target=_serve, args=(theirs, work), daemon=True)
+                with _apart():
+                    child.start()
+            except OSError:  # no more processes or files are allowed: those that there are do it
+                break
             children.append(child)
             theirs.close()  # so that the lane ends when the child does
             lanes[ours] = todo.popleft()
             ours.send(lanes[ours][1])
+        if not children:
+            yield from map(work, items)
+            return
         for place in range(len(items)):
             while place not in done:
                 for lane in connection.wait(list(lanes)):
@@ -49,7 +60,7 @@ def side_by_side(
                         lanes[lane] = todo.popleft()
                         lane.send(lanes[lane][1])
             yield done.pop(place)
-    except (EOFError, ConnectionError):
+    except (EOFError, OSError):
         for child in children:
             child.join(_FAREWELL)
         if not any((child.exitcode or 0) < 0 for child in children):  # of its own accord
@@ -64,10 +75,36 @@ def side_by_side(
             child.join()
 
 
-def _serve(lane: connection.Connection, work: Callable[[Item], Result]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal's Ctrl-C reaches this process too: it ends without a word
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Let a process start without the current folder among its modules, as that may hold anybody's files.
+
+    Ctrl-C is held back from it until it knows what to do then.
+    """
+    before = os.environ.get(_SAFE)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ[_SAFE] = "1"
     try:
+        yield
+    finally:
+        del os.environ[_SAFE]
+        os.environ.update({_SAFE: before} if before is not None else {})
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _serve(lane: connection.Connection, work: Callable[[Item], Result]) -> None:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal's Ctrl-C reaches it too: it ends without a word
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, ConnectionError):  # the process that asked is gone
         while True:
             lane.send(work(lane.recv()))
-    except (EOFError, ConnectionError):  # the process that asked is gone
-        return
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, however that did, and not when the file is read."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

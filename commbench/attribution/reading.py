@@ -22,6 +22,7 @@ import dataclasses
 import gzip
 import importlib
 import io
+import os
 import pkgutil
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -86,12 +87,13 @@ class Chosen:
 
 def choose(paths: Iterable[str | Path]) -> list[Chosen]:
     """Return what was named, each file once."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     chosen = []
     for path in map(Path, paths):
         folder = path.is_dir()
         named = list(_files(path)) if folder else [path]
-        files = {file.resolve(): file for file in named if file.resolve() not in seen}
+        # Not Path.resolve(), which raises for links that lead back to themselves: opening them will say so.
+        files = {real: file for file in named if (real := os.path.realpath(file)) not in seen}
         seen.update(files)
         chosen.append(Chosen(path, folder, tuple(files.values()), len(named) - len(files)))
     return chosen
@@ -148,6 +150,8 @@ def _outcome(path: Path) -> list[Trace] | UsageError:
         return read_file(path)
     except UsageError as error:
         return error
+    except MemoryError:
+        return UsageError(f"{path} takes more memory than there is: read fewer at once (--processes 1), or trace less")
 
 
 def read_file(path: str | Path) -> list[Trace]:

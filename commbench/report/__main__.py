@@ -112,7 +112,7 @@ def _write(text: str, out: str | None) -> None:
         if not special:
             beside.unlink(missing_ok=True)
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
-    print(f"# written to {out}", file=sys.stderr)
+    print(f"# written to {printable(str(out))}", file=sys.stderr)
 
 
 def _write_pictures(content: Content, folder: Path) -> None:

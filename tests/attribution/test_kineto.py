@@ -176,6 +176,14 @@ def test_times_are_since_1970_where_the_file_tells(
     assert trace.unix == unix
 
 
+@pytest.mark.parametrize("ts", [1e300, 5e15, 1.2e15, -1e16])
+def test_one_broken_time_leaves_the_others_where_they_are(tmp_path: Path, ts: float) -> None:
+    events = [span("cpu_op", "aten::mm", 10.0 * place, 1) for place in range(3)]
+    trace = read_events(tmp_path, [*events, span("cpu_op", "aten::mm", ts, 1)], baseTimeNanoseconds=10**18)
+    assert trace.unix
+    assert trace.spans.start[:3].tolist() == [10**18, 10**18 + 10_000, 10**18 + 20_000]
+
+
 def layouts() -> Iterator[tuple[str, str]]:
     """One trace in all the shapes that a file can have."""
     whole = json.loads(text(MIXED, distributedInfo=info(1)))

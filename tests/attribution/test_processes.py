@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from multiprocessing import active_children
+from pathlib import Path
 
 import pytest
 
 from commbench.attribution.processes import side_by_side
 from commbench.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 9])
@@ -46,3 +52,29 @@ def test_a_process_that_ends_of_its_own_accord_is_no_want_of_memory(capfd: pytes
     with pytest.raises(RuntimeError, match="it has said why"):
         list(side_by_side(abs, [-1, "text"], 2))  # type: ignore[arg-type]
     assert "bad operand type for abs()" in capfd.readouterr().err
+
+
+def test_a_process_that_is_killed_in_the_midst_of_its_result_is_an_error_too() -> None:
+    """The pipe holds 64 KiB: the child is stuck in its write until it is killed, as nobody reads."""
+    results = side_by_side(bytes, [8, 64 << 20], 2)
+    assert next(results) == bytes(8)
+    time.sleep(1)  # by then it writes; before, it is killed at work, which is the same to whoever waits
+    for child in active_children():
+        child.kill()
+    with pytest.raises(UsageError, match="was killed"):
+        next(results)
+
+
+def test_files_of_the_current_folder_are_no_modules_of_the_processes(tmp_path: Path) -> None:
+    (tmp_path / "struct.py").write_text("print('run')")
+    script = (
+        "from commbench.attribution.processes import side_by_side\n"
+        "if __name__ == '__main__':\n    print(list(side_by_side(abs, [-1, -2], 2)))\n"
+    )
+    place = tmp_path / "apart"
+    place.mkdir()
+    (place / "script.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(place / "script.py")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")

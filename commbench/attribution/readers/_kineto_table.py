@@ -40,9 +40,10 @@ class Table:
 
 def base_of(rows: Rows, written: Any) -> tuple[bool, int]:
     """Return whether times are since 1970, and what they lack (ns) to be so."""
-    latest = max((float(np.nanmax(part)) for part in rows.start if len(part) and not np.isnan(part).all()), default=0.0)
-    base = facts.number(written)
-    if latest >= _ABSOLUTE:
+    base, starts = facts.number(written), np.concatenate(rows.start)
+    with np.errstate(invalid="ignore"):
+        starts = starts[np.abs(starts) < _LATEST]
+    if len(starts) and np.median(starts) >= _ABSOLUTE:  # one broken time is none of all
         return True, 0
     return (True, base) if base and base < 4 * 10**18 else (False, 0)
 
