@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
-_BLOCK = 1 << 22  # bytes read at once
+_BLOCK = 1 << 18  # bytes read at once: their events stay in the cache
 _LONGEST = 1 << 24  # characters: an event that is not whole after so many is broken
 _BLANK = re.compile(r"[\s,]*")
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects within one
@@ -61,11 +61,11 @@ class Events:
                 self.rest[key] = value
         self.complete = self._next() == "}"
 
-    def _more(self, size: int = _BLOCK) -> bool:
+    def _more(self, blocks: int = 1) -> bool:
         """Take in more text; return whether there may be any."""
         if self._ended:
             return False
-        data = self._stream.read(size)
+        data = self._stream.read(blocks * _BLOCK)
         self._ended = not data
         self._text = self._text[self._at :] + self._decoder.decode(data, self._ended)
         self._at = 0
@@ -86,7 +86,7 @@ class Events:
 
     def _value(self) -> tuple[bool, Any]:
         """Decode the value that begins here; return whether it is one, and it."""
-        size = _BLOCK
+        blocks = 1
         while True:
             try:
                 value, end = _decode(self._text, self._at)
@@ -96,23 +96,25 @@ class Events:
                 if end < len(self._text) or self._ended:  # else a number may go on
                     self._at = end
                     return True, value
-            if not self._more(size):
+            if not self._more(blocks):
                 return False, None
-            size *= 2
+            blocks *= 2
 
     def _list(self) -> Iterator[list[Any]]:
         self._at += 1
+        blocks = 1
         while True:
             cut = self._last()
             block = self._whole(cut)
             if block is None:
-                yield self._one_by_one()
+                block = self._one_by_one()
             else:
                 self._at = cut
-                yield block
+            yield block
             if self.complete:
                 return
-            if not self._more():
+            blocks = 1 if block else 2 * blocks  # one event may be longer than many
+            if not self._more(blocks):
                 yield self._one_by_one()
                 return
 
