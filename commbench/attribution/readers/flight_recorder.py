@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import pickletools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -220,6 +219,8 @@ _NAMING = frozenset(("GLOBAL", "STACK_GLOBAL", "INST"))
 def _unpickled(data: bytes, source: str) -> Any:
     """Return the plain values of a pickle: dictionaries, lists, tuples, strings, numbers, None."""
     stack: list[Any] = []
+    import pickletools
+
     marks: list[int] = []
     memo: dict[int, Any] = {}
 

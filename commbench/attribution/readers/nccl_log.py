@@ -7,11 +7,10 @@ it counts launches, so that calls of one group share it.
 
 from __future__ import annotations
 
-import calendar
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import BinaryIO
 
 from commbench.attribution.readers import _nccl, _words
@@ -120,7 +119,7 @@ def _time(second: str | None, fraction: str | None) -> int | None:
     if not second or not fraction:
         return None
     try:
-        return calendar.timegm(time.strptime(second, "%Y-%m-%d %H:%M:%S")) * 10**9 + int(fraction.ljust(9, "0"))
+        return int(datetime.fromisoformat(f"{second}+00:00").timestamp()) * 10**9 + int(fraction.ljust(9, "0"))
     except ValueError:  # the 31st of February
         return None
 
