@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 1_000_000  # of --steps: more than traces hold
 MEMORY = "memory"  # of --peak: GB/s
-CLOCKS = "clock-rank*.json"  # what commbench.train leaves beside its traces
 NEEDED = ("matplotlib", "seaborn", "jinja2")  # by --out
 MOST_PROCESSES = 32  # unless asked for more: each takes memory
 SIDE_BY_SIDE = 64 << 20  # bytes of traces: reading fewer takes no longer than starting processes for them
@@ -152,6 +151,7 @@ def _attribution(paths: Sequence[str], options: argparse.Namespace, choice: Choi
     from commbench.attribution.counters import read_series
     from commbench.attribution.injected import read_injection
     from commbench.results.collect import collect
+    from commbench.results.training import CLOCKS
 
     records = [record for run in collect(options.results) for record in run.records if not record.simulated]
     counters, notes = read_series(options.rdma) if options.rdma else ((), ())

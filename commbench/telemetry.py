@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from commbench import __version__
 from commbench.attribution.counters import (
+    FILES,
     FORMAT,
     Series,
     read_series,
@@ -173,7 +174,7 @@ def _show(paths: Sequence[str], as_json: bool) -> None:
 
     printed = [path for path in paths if perfquery.recognise(path)]
     folders = [Path(path) for path in paths if path not in printed]
-    files = [file for path in folders for file in sorted(path.glob("telemetry-*.jsonl")) or [path]]
+    files = [file for path in folders for file in sorted(path.glob(FILES)) or [path]]
     recordings = [(str(file), *read_series(file)) for file in files]
     recordings += [(", ".join(printed), *perfquery.read_series(printed))] if printed else []
     found, text = [], []
@@ -203,7 +204,7 @@ def _open(out: str | None, launched: Launch) -> tuple[Path, BinaryIO]:
         if path.suffix != ".jsonl" and (path.is_dir() or not path.exists()):
             path.mkdir(parents=True, exist_ok=True)
             rank = f"-{launched.rank}" if launched.size > 1 and launched.node_rank is None else ""
-            path /= f"telemetry-{os.uname().nodename}{rank}.jsonl"
+            path /= FILES.replace("*", f"{os.uname().nodename}{rank}")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path, open(path, "wb" if path.is_char_device() else "xb", buffering=0)
     except FileExistsError:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,7 @@ run_command("name", work)
     assert (process.returncode, out, err) == (-signal.SIGINT, "", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_behind_standard_output_is_said() -> None:
     script = "from commbench.command import run_command\nrun_command('name', lambda: print('lost'))\n"
     with open("/dev/full", "w") as full:

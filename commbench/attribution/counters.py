@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 FORMAT = 1  # of the files
+FILES = "telemetry-*.jsonl"  # of a folder
 
 # Names of RDMA counters that tell of trouble, as the drivers spell them.
 WAITS = ("port_xmit_wait",)  # ticks with data to send and nobody to take it; how long a tick is depends on the adapter
@@ -224,9 +225,9 @@ def read_series(path: str | Path) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     A run that was killed is read up to where it was; a note says so. Raises ResultsError for what is no telemetry.
     """
     path = Path(path)
-    files = sorted(path.glob("telemetry-*.jsonl")) if path.is_dir() else [path]
+    files = sorted(path.glob(FILES)) if path.is_dir() else [path]
     if not files:
-        raise ResultsError(f"{path} holds no telemetry-*.jsonl: name a folder or a file that commbench.telemetry wrote")
+        raise ResultsError(f"{path} holds no {FILES}: name a folder or a file that commbench.telemetry wrote")
     found: list[Series] = []
     notes: list[str] = []
     for file in files:

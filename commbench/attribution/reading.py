@@ -31,12 +31,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
+from commbench.attribution.counters import FILES
 from commbench.attribution.trace import LEFT_OUT, Trace
 from commbench.errors import UsageError
+from commbench.results.training import CLOCKS, TRAINING
 
 HEAD = 1 << 16  # bytes that a format is told by
 _BLOCK = 1 << 20  # bytes read at once
-_BESIDE = ("clock-rank*.json", "training.json", "telemetry-*.jsonl")  # what others of this room read
+_BESIDE = (CLOCKS, TRAINING, FILES)  # what others of this room read
 _PACKED = {  # what else a file may be packed by: where its mark stands, and the mark
     **{"tar": (257, b"ustar"), "zip": (0, b"PK\x03\x04"), "bzip2": (0, b"BZh")},
     **{"xz": (0, b"\xfd7zXZ"), "zstd": (0, b"\x28\xb5\x2f\xfd")},

@@ -2,3 +2,4 @@
 
 TRAINING = "training.json"  # beside its traces
 FORMAT = 1  # of that file
+CLOCKS = "clock-rank*.json"  # beside them too: what each rank's clock showed

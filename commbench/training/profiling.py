@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
 from commbench.measure import clock
-from commbench.results.training import TRAINING
+from commbench.results.training import CLOCKS, TRAINING
 
 if TYPE_CHECKING:
     from commbench.backends.world import World
@@ -90,7 +90,7 @@ class Recorder:
             if record := _flight_record():
                 (self._folder / f"flight-rank{rank}.json").write_bytes(record)
             if clocks := self._clocks.found():
-                write(self._folder / f"clock-rank{rank}.json", clocks)
+                write(self._folder / CLOCKS.replace("*", str(rank)), clocks)
             trouble = ""
         except OSError as error:
             trouble = f"rank {rank} cannot write its traces to {self._folder} ({error.strerror})"
