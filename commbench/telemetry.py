@@ -25,7 +25,7 @@ from commbench.attribution.counters import (
     read_series,
 )
 from commbench.attribution.sources import Machine, Source, copied, find
-from commbench.backends.world import Launch, launch
+from commbench.backends.world import Launch, launch, leave_the_word
 from commbench.errors import EXIT_OK, EXIT_USAGE, ResultsError, UsageError, printable
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
@@ -84,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = EXIT_USAGE
         if _samples(launched):
             _say(f"commbench telemetry: error: {printable(str(error))}")
+        leave_the_word(launched, speaks=_samples(launched))
     raise SystemExit(code)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from commbench.backends.world import launch
+from commbench.backends.world import Launch, launch, leave_the_word
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, printable
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _agree(plan, trouble, warn)
     speaks = launched.rank == 0 or _local_rank(os.environ) == 0  # a file may be missing on one host alone
     if trouble or plan is None:
-        _usage(trouble, speaks)
+        _usage(trouble, launched, speaks)
     device = device_of(os.environ, plan)
     try:
         if not launched.launcher and len(plan.seats) > 1:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             )
         wrong = compare(plan, launched.rank, launched.size, host_of(os.environ), device)
     except UsageError as error:
-        _usage(str(error), speaks)
+        _usage(str(error), launched, speaks)
     if wrong:
         print(f"commbench verify: {_level(warn)}: {wrong}", file=sys.stderr, flush=True)
     elif launched.rank == 0:
@@ -160,7 +160,7 @@ def _agree(plan: Plan | None, trouble: str, warn: bool) -> NoReturn:
         with bounded(SECONDS, "MPI_Init"):
             world = open_mpi()
     except UsageError as error:
-        _usage(trouble or str(error), launched.rank == 0)
+        _usage(trouble or str(error), launched, launched.rank == 0)
     wrong, device = "", None
     if plan is not None:
         try:
@@ -171,8 +171,10 @@ def _agree(plan: Plan | None, trouble: str, warn: bool) -> NoReturn:
     bad, count = world.total(bool(trouble), bool(wrong))
     if bad:
         text = world.first_text(trouble)
+        if world.rank == 0:
+            _complain(text)
         world.close()
-        _usage(text, launched.rank == 0)
+        raise SystemExit(EXIT_USAGE)
     if count:
         told = world.gather_text(wrong)
         if told is not None:
@@ -186,10 +188,15 @@ def _agree(plan: Plan | None, trouble: str, warn: bool) -> NoReturn:
     raise SystemExit(EXIT_FAILED if count and not warn else EXIT_OK)
 
 
-def _usage(text: str, speaks: bool) -> NoReturn:
+def _usage(text: str, launched: Launch, speaks: bool) -> NoReturn:
     if speaks:
-        print(f"commbench verify: error: {printable(text)}", file=sys.stderr, flush=True)
+        _complain(text)
+    leave_the_word(launched, speaks)
     raise SystemExit(EXIT_USAGE)
+
+
+def _complain(text: str) -> None:
+    print(f"commbench verify: error: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _unseen(plan: Plan, device: int | None) -> str:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from commbench import cgroup
@@ -26,6 +27,9 @@ _LAUNCHERS = (
     ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"),
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
 )
+
+LAST_WORD = 10.0  # seconds that a rank which ends without a word leaves to the one that has it
+_PATIENT = ("MPICH",)  # launchers that let the others run on, before MPI_Init (Slurm's do so unless told otherwise)
 
 # By which launcher's variables each vendor's library finds its ranks.
 _SPEAKS = {"Open MPI": "Open MPI", **dict.fromkeys(("MPICH", "MPICH2", "MVAPICH", "MVAPICH2", "Intel MPI"), "MPICH")}
@@ -69,6 +73,14 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch:
                 int(number) if _is_whole(number) else None,
             )
     return Launch()
+
+
+def leave_the_word(launched: Launch, speaks: bool) -> None:
+    """Wait on a rank that is to fail without a word: most launchers end all ranks with the first that fails, which is
+    to be the one that says why. Return at once on a rank that speaks.
+    """
+    if not speaks and launched.size > 1 and launched.launcher not in _PATIENT:
+        sleep(LAST_WORD)
 
 
 def _is_whole(text: str) -> bool:

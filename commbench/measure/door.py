@@ -10,17 +10,15 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from time import sleep
 from typing import NoReturn, Protocol, TypeVar
 
 from commbench.backends.base import AUTO, find
-from commbench.backends.world import Launch, World, launch
+from commbench.backends.world import Launch, World, launch, leave_the_word
 from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, EXIT_USAGE, RendezvousError, UsageError
 from commbench.measure import streams
 from commbench.measure.watchdog import SETUP_SECONDS, Watchdog
 
 DEFAULT_TIMEOUT = 300.0
-LAST_WORD = 10.0  # seconds that other ranks leave to rank 0 for it
 INIT_SECONDS = 300.0  # at least, for ranks to meet: 256 ranks on two cores take a minute in MPI_Init
 
 T = TypeVar("T")
@@ -100,7 +98,7 @@ def run_door(
         world.close()
     if code == EXIT_OK and output.lost:
         code = EXIT_FAILED
-    _leave(name, code, launched)
+    _leave(name, code, launched, met=True)
 
 
 def _by_mpi(launched: Launch, options: Timed) -> bool:
@@ -141,10 +139,10 @@ def _meet(by_mpi: bool, rendezvous: str | None, seconds: float) -> World:
         return open_tcp(rendezvous, seconds)
 
 
-def _leave(name: str, code: int, launched: Launch) -> NoReturn:
-    """Exit with `code`, and say it where the launcher will not."""
-    if code and launched.launcher == "torchrun" and launched.rank:
-        sleep(LAST_WORD)  # torchrun ends all ranks with the first one that fails: that is to be rank 0, which says why
+def _leave(name: str, code: int, launched: Launch, met: bool = False) -> NoReturn:
+    """Exit with `code`, and say it where the launcher will not; `met`: rank 0 has said before why."""
+    if code and (not met or launched.launcher == "torchrun"):
+        leave_the_word(launched, speaks=launched.rank == 0)
     if code and launched.rank == 0 and (text := launched.own_code(code)):
         print(f"commbench {name}: ended{text}", file=sys.stderr, flush=True)
     raise SystemExit(code)

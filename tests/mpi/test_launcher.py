@@ -79,11 +79,35 @@ def test_this_mpirun_with_the_other_environments_python_is_refused() -> None:
     check_refused(done, f"launched by {library()}", f"loads {other()}", str(OTHER))
 
 
+def others_library() -> dict[str, str]:
+    names = {MPICH: "libmpi.so.12", OPEN_MPI: "libmpi.so.40"}
+    return {"MPI4PY_LIBMPI": str(OTHER / "lib" / names[other()])}
+
+
 @needs_both
 def test_this_mpirun_with_the_others_library_is_refused() -> None:
-    names = {MPICH: "libmpi.so.12", OPEN_MPI: "libmpi.so.40"}
-    env = {"MPI4PY_LIBMPI": str(OTHER / "lib" / names[other()])}
-
-    done = launch(3, DOOR, *SMALL, env=env, timeout=SECONDS)
+    done = launch(3, DOOR, *SMALL, env=others_library(), timeout=SECONDS)
 
     check_refused(done, f"launched by {library()}", f"loads {other()}", "MPI4PY_LIBMPI")
+
+
+def with_a_late_rank_0(command: list[str]) -> list[str]:
+    """Two ranks, of which the first starts two seconds after the other."""
+    return [str(MPIRUN), "-n", "1", "sh", "-c", 'sleep 2; exec "$@"', "sh", *command, ":", "-n", "1", *command]
+
+
+@needs_both
+@pytest.mark.parametrize(
+    "command",
+    [python(DOOR, *SMALL), python("commbench.verify", "nowhere.json"), python("commbench.telemetry", "--no-such")],
+    ids=["a door", "verify", "telemetry"],
+)
+def test_the_word_is_said_where_a_rank_that_has_none_fails_first(command: list[str]) -> None:
+    # Open MPI's mpirun ends all ranks with the first that fails.
+    done = run(with_a_late_rank_0(command), env=others_library(), timeout=SECONDS)
+
+    check_refused(done)
+
+
+def test_one_rank_says_for_all_that_the_plan_cannot_be_read() -> None:
+    check_refused(launch(3, "commbench.verify", "nowhere.json", timeout=SECONDS), "nowhere.json")
