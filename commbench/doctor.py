@@ -18,11 +18,11 @@ from textwrap import fill
 from typing import Any, NoReturn
 
 from commbench import __version__
+from commbench.command import run_command
 from commbench.diagnose import configuration, gpus, host, libraries
 from commbench.diagnose.system import BROKEN, LEVELS, Check, Finding, System
-from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, unknown_name
+from commbench.errors import EXIT_FAILED, EXIT_OK, unknown_name
 from commbench.measure.parser import Parser
-from commbench.measure.streams import Patient
 from commbench.results import manifest
 
 SECTIONS: dict[str, dict[str, Callable[[System], Check]]] = {
@@ -63,21 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Print the report and exit."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    try:
-        options = parser().parse_args(arguments)
-        required = required_names(options.require)
-    except UsageError as error:
-        print(f"commbench doctor: error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USAGE) from None
+    run_command("doctor", lambda: _carry_out(parser().parse_args(arguments)))
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    required = required_names(options.require)
     report = examine(System(library=os.path.abspath(options.library) if options.library else ""))
-    output = Patient(sys.stdout)
-    sys.stdout, sys.stderr = output, Patient(sys.stderr)
     print(as_json(report) if options.json else as_text(report), flush=True)
     missing = {name: check for name in required if not (check := _find(report, name)).ok}
     for name, check in missing.items():
         why = check.text if check.remedy in check.text else f"{check.text}; {check.remedy}"
         print(f"commbench doctor: error: --require {name}: {why}", file=sys.stderr, flush=True)
-    raise SystemExit(EXIT_FAILED if missing or output.lost else EXIT_OK)
+    return EXIT_FAILED if missing else EXIT_OK
 
 
 def _leave(number: int, frame: object) -> None:
