@@ -53,7 +53,8 @@ setup(
         "torch": ["torch>=2.4"],
         "training": ["torch>=2.4"],
         "kernels": ["numba>=0.62"],  # of memory bandwidth, on a CPU
-        "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13", "jinja2>=3.1"],
+        # orjson: reads traces faster, and is done without where it is not.
+        "report": ["pandas>=2.2", "matplotlib>=3.9", "seaborn>=0.13", "jinja2>=3.1", "orjson>=3.10"],
         # What clusters say of themselves, and models of them. defusedxml: no description may expand entities.
         "topology": ["PyYAML>=6.0", "ClusterShell>=1.9", "defusedxml>=0.7.1", "scipy>=1.11"],
         # NCCL is named here rather than by nccl4py's own extras, which bring a compiler that commbench does not use.

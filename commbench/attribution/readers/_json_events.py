@@ -1,4 +1,4 @@
-"""A JSON file of events, read in blocks: no more of it in memory than a few of them, at the speed of the C decoder.
+"""A JSON file of events, read in blocks: no more of it in memory than a few of them, at the speed of a C decoder.
 
 The file is an object one of whose values is the list of events, wherever it stands, or that list alone.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any, BinaryIO
 
 _BLOCK = 1 << 18  # bytes read at once: their events stay in the cache
@@ -17,6 +19,12 @@ _BLANK = re.compile(r"[\s,]*")
 _NEXT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects within one
 _BROKEN = (ValueError, RecursionError)  # what the decoder raises
 _decode = json.JSONDecoder(strict=False).raw_decode  # not strict: names hold tabs and line ends
+# Decoders of a whole list, the next one for what the one before refuses.
+_WHOLE: tuple[Callable[[str], Any], ...] = (partial(json.loads, strict=False),)
+with suppress(ImportError):
+    from orjson import loads
+
+    _WHOLE = (loads, *_WHOLE)  # twice as fast, and strict
 
 
 class Events:
@@ -132,11 +140,10 @@ class Events:
         if cut <= self._at:
             return None
         text = f"[{self._text[self._at : cut]}]"
-        try:
-            block, end = _decode(text, 0)
-        except _BROKEN:
-            return None
-        return block if end == len(text) else None
+        for decode in _WHOLE:
+            with suppress(*_BROKEN):
+                return decode(text)
+        return None
 
     def _one_by_one(self) -> list[Any]:
         """Return the events of this text, each decoded by itself, until the list ends or one is not whole."""
