@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -30,11 +29,8 @@ def test_a_rank_that_hangs_ends_the_job_in_time_and_the_run_goes_on_by_resume(tm
     with Job(mpirun(RANKS, DOOR, *words), tmp_path) as job:
         chaos.await_visits(job, folder, 3 * CELLS)
         os.kill(chaos.process_of(job, 1, DOOR), signal.SIGSTOP)
-        begin = time.monotonic()
-        done = job.wait(60)
-        took = time.monotonic() - begin
+        done = job.wait(chaos.LATEST)
     assert done.code == 124, (done.code, done.stderr)
-    assert took <= chaos.LATEST, f"{took:.1f} s"
     assert done.left == 0
     (said,) = [line for line in done.stderr.splitlines() if "commbench: timeout" in line]
     assert "rank 1" in said and "kernel copy" in said
