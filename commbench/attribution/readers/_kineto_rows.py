@@ -72,6 +72,7 @@ class Rows:
         self.others = 0
         self._roles: list[int] = []
         self._valued: list[bool] = []
+        self._blocking: list[bool] = []
         self._categories = dict(_CATEGORIES)
         self._said: dict[bytes, Facts | None] = {}
 
@@ -86,21 +87,16 @@ class Rows:
         length: list[Any] = []
         correlation: list[Any] = []
         external: list[Any] = []
+        categories, names, roles, lanes = self._categories, self.names, self._roles, self.lanes  # looked up per event
         for event in events:
             try:
-                if event.get("ph") != "X":
+                if event.get("ph") != "X" or (kind := categories.get(event.get("cat"))) is None:
                     self.others += 1
                     continue
-                kind = self._categories.get(event.get("cat"))
-                if kind is None:
-                    self.others += 1
-                    continue
-                name = self.names.setdefault(event["name"], len(self.names))
-                if name == len(self._roles):
-                    self._roles.append(facts.role(str(event["name"])))
-                    self._valued.append(_VALUED.search(str(event["name"])) is not None)
-                where = event.get("pid"), event.get("tid")
-                lane = self.lanes.setdefault(where, len(self.lanes))
+                name = names.setdefault(event["name"], len(names))
+                if name == len(roles):
+                    self._learn(str(event["name"]))
+                lane = lanes.setdefault((event.get("pid"), event.get("tid")), len(lanes))
                 began = event["ts"]
                 args = event.get("args") or {}
                 link = args.get("correlation", -1)
@@ -108,9 +104,9 @@ class Rows:
                 if outer is None:
                     outer = args.get("external id", -1)
                 operator = self._asked(name, args) if kind == OPERATOR else -1
-                if kind == RUNTIME and _BLOCKING.match(event["name"]):
+                if kind == RUNTIME and self._blocking[name]:
                     kind = SYNC
-                if (role := self._roles[name]) or "Collective name" in args:
+                if (role := roles[name]) or "Collective name" in args:
                     self._keep(kind, role, event["name"], args)
             except (AttributeError, KeyError, TypeError, ValueError):
                 self.malformed += 1
@@ -127,6 +123,12 @@ class Rows:
         self.length.append(_floats(length))
         self.correlation.append(_wholes(correlation))
         self.external.append(_wholes(external))
+
+    def _learn(self, name: str) -> None:
+        """Keep what a name tells, worked out only once."""
+        self._roles.append(facts.role(name))
+        self._valued.append(_VALUED.search(name) is not None)
+        self._blocking.append(_BLOCKING.match(name) is not None)
 
     def _asked(self, name: int, args: Mapping[str, Any]) -> int:
         """Return the place of what an operator was asked."""
