@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from commbench.attribution.excess import NO_PORTS
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.topology.show import counted
-from commbench.units import approximate_size, format_size
+from commbench.units import approximate_size, format_ranges, format_size
 
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution
@@ -69,6 +69,15 @@ def convicted(found: Attribution) -> list[Culprit]:
     return [one for one in found.culprits if one.waited >= _WAITED * found.time and one.chance <= level]
 
 
+def together(late: Sequence[Culprit]) -> list[list[Culprit]]:
+    """Return late ranks in their order, in one list those that had waited themselves, in one group for one rank."""
+    found: dict[object, list[Culprit]] = {}
+    for one in late:
+        held_up = one.cause == EARLIER and one.upstream
+        found.setdefault((one.upstream[-1], one.through) if held_up else one.rank, []).append(one)
+    return list(found.values())
+
+
 def mostly_for(found: Attribution) -> Culprit | None:
     """Return the rank for which most of all waiting was, if there is one."""
     total = sum(one.waited for one in found.culprits)
@@ -109,10 +118,13 @@ def shortest(found: Attribution) -> Shortest | None:
 def _late(found: Attribution) -> Iterator[Advice]:
     hosts = {trace.rank: f" ({trace.host})" for trace in found.traces if trace.host}
     late = convicted(found)
-    for one in late[:_MOST]:
+    for one, *others in together(late)[:_MOST]:
         if one.cause == EARLIER and one.upstream:
-            first = one.upstream[-1]
-            text = f"rank {one.rank} is late because it had waited itself, in {one.through or 'another group'}"
+            first, where = one.upstream[-1], one.through or "another group"
+            text = f"rank {one.rank} is late because it had waited itself, in {where}"
+            if others:
+                ranks = format_ranges(sorted(each.rank for each in (one, *others)))
+                text = f"ranks {ranks} are late because they had waited themselves, in {where}"
             where = f"look at rank {first} first; on its node{hosts.get(first, '')}"
             yield Advice(f"{text}: {where}", "python -m commbench.doctor")
             continue

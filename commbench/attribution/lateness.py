@@ -47,6 +47,7 @@ class Culprit:
     lateness: int  # the median one of its late arrivals
     longest: int  # of these
     waited: int  # by all other ranks together, for it, each instant of each of them once
+    behind: int  # for it and for those that it had held up themselves
     cause: str  # a layer of LAYERS, "earlier collective", or "" where nothing stands out
     before: Mapping[str, int]  # by layer: its time before it arrived, less that of the others, where that is the cause
     chance: float = 1.0  # how likely others wait for a rank as much as for it, at most, were all alike
@@ -57,7 +58,7 @@ class Culprit:
 def culprits(
     traces: Sequence[Trace], splits: Sequence[Split], layers: Sequence[Sequence[Layers]]
 ) -> tuple[Culprit, ...]:
-    """Return who was late, the one most waited for first. `layers`: of each trace, its steps."""
+    """Return who was late, the one behind the longest waits first. `layers`: of each trace, its steps."""
     lines = [_Timeline.of(steps) for steps in layers]
     history = _History(traces, splits, lines)
     certain = [split for split in splits if split.culprit is not None and split.distinguishable]
@@ -78,15 +79,21 @@ def culprits(
             took_part[place].append(split)
     worst = Counter(max(its, key=lambda place: waited(its[place])) for its in by_step.values())
     steps = {one.window.step for of_trace in layers for one in of_trace}
+    why = {place: [history.reason(split, place) for split in those] for place, those in late.items()}
+    held_up: dict[int, list[Split]] = defaultdict(list)  # by rank: late arrivals of others that began with it
+    for place, those in late.items():
+        for split, reason in zip(those, why[place], strict=True):
+            for first in reason.upstream[-1:]:
+                held_up[first].append(split)
     found = []
     for place, those in late.items():
-        reasons = [history.reason(split, place) for split in those]
+        reasons, rank = why[place], _rank(traces, place)
         main = _main([split.lateness for split in those], reasons)
         told = [reason.before for reason in reasons if reason.before is not None and reason.cause == main.cause]
         before = np.rint(np.median(told, axis=0)).astype(int).tolist() if told else None
         found.append(
             Culprit(
-                rank=_rank(traces, place),
+                rank=rank,
                 meetings=len(those),
                 of=len(took_part[place]),
                 steps=worst[place],
@@ -94,6 +101,7 @@ def culprits(
                 lateness=round(float(np.median([split.lateness for split in those]))),
                 longest=max(split.lateness for split in those),
                 waited=waited(those),
+                behind=waited([*those, *held_up[rank]]),
                 cause=main.cause,
                 before={} if before is None else dict(zip(LAYERS, before, strict=True)),
                 chance=chances.get(place, 1.0),
@@ -101,7 +109,7 @@ def culprits(
                 through=main.through,
             )
         )
-    return tuple(sorted(found, key=lambda one: (-one.waited, one.rank)))
+    return tuple(sorted(found, key=lambda one: (-one.behind, -one.waited, one.rank)))
 
 
 def _waits(late: Iterable[Sequence[Split]]) -> dict[int, int]:

@@ -26,7 +26,7 @@ ABOUT = {
     "steps": "parts over all ranks in %, and the rank that the others waited for longest",
     "layers": "over all ranks and steps; a step: the mean",
     "collectives": "times in ms, wait the mean over ranks; busbw in GB/s, of the transfer alone",
-    "late": "last for certain, waits under work too; more: than others spent in that layer before it",
+    "late": "waits under work too; more: than others spent in it before; behind: with those it held up",
     "unmatched": "calls without a counterpart on other ranks, by group",
     "notes": "what was left out, clipped or assumed",
 }

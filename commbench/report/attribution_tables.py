@@ -201,11 +201,11 @@ def late_table(found: Attribution) -> Table:
                 *(_rank(one.rank), Cell(f"{one.meetings} of {one.of}", one.meetings)),
                 *(Cell(f"{one.steps} of {one.of_steps}", one.steps), _ms(one.lateness), _ms(one.waited)),
                 *(_percent(one.waited, found.time), Cell(cause)),
-                Cell("-") if more is None else _ms(more),
+                *(Cell("-") if more is None else _ms(more), _ms(one.behind)),
             ]
         )
-    header = ["rank", "last at", "worst in steps", "late by (ms)", "waited for (ms)", "of all %", "cause", "more (ms)"]
-    return Table(header, lines)
+    header = ["rank", "last at", "worst in steps", "late by (ms)", "waited for (ms)", "of all %", "cause"]
+    return Table([*header, "more (ms)", "behind (ms)"], lines)
 
 
 def refusal_table(found: Attribution) -> Table:

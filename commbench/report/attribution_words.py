@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from commbench.attribution.advice import convicted, shortest
+from commbench.attribution.advice import convicted, shortest, together
 from commbench.attribution.analyse import Attribution, set_against
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import ASSUMED
@@ -15,7 +15,7 @@ from commbench.attribution.trace import BY_NAME, DEVICE_KINDS, OPERATOR
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median
 from commbench.topology.show import counted
-from commbench.units import approximate_size
+from commbench.units import approximate_size, format_ranges
 
 if TYPE_CHECKING:
     from commbench.attribution.excess import Excess
@@ -101,10 +101,11 @@ def _names(found: Attribution) -> list[str]:
 
 def _late(found: Attribution) -> Iterator[Statement]:
     late = convicted(found)
-    for one in late[:_MOST]:
-        yield Statement(SLOW, _culprit(found, one))
-    if len(late) > _MOST:
-        yield Statement(SLOW, f"and {counted(len(late) - _MOST, 'more late rank')}, in the table below")
+    groups = together(late)
+    for one, *others in groups[:_MOST]:
+        yield Statement(SLOW, _held_up(found, [one, *others]) if others else _culprit(found, one))
+    if more := sum(map(len, groups[_MOST:])):
+        yield Statement(SLOW, f"and {counted(more, 'more late rank')}, in the table below")
     if late or len(found.traces) == 1 or not found.splits:
         return
     if not found.culprits and any(one.durations_only for one in found.splits):
@@ -116,7 +117,7 @@ def _late(found: Attribution) -> Iterator[Statement]:
         return
     text = f"no rank is late by more than chance gives from step to step ({certainty(found)})"
     if found.culprits:
-        most = found.culprits[0]
+        most = max(found.culprits, key=lambda one: one.waited)
         text += f"; the others wait most for rank {most.rank}: {waiting(found, most)}; it was the last one at "
         text += f"{most.meetings} of {counted(most.of, 'collective')}"
     yield Statement(TIME, text)
@@ -142,6 +143,16 @@ def _culprit(found: Attribution, one: Culprit) -> str:
     return f"{text} ({certainty(found)})"
 
 
+def _held_up(found: Attribution, those: Sequence[Culprit]) -> str:
+    """Return a sentence for ranks that are late for one reason: what they had waited for themselves."""
+    ranks, one = format_ranges(sorted(each.rank for each in those)), those[0]
+    most, longest = max(each.meetings for each in those), max(each.longest for each in those)
+    usual, where = median([each.lateness for each in those]), one.through or "another group"
+    text = f"ranks {ranks} are late: each the last one at up to {most} collectives, by {ms(usual)} (median; at most "
+    text += f"{ms(longest)}); they had waited themselves in {where}, for rank {one.upstream[-1]}"
+    return f"{text} ({certainty(found)})"
+
+
 def waiting(found: Attribution, one: Culprit) -> str:
     """Return how long the others wait for a rank."""
     others = [place for place, trace in enumerate(found.traces) if trace.rank != one.rank]
@@ -152,7 +163,8 @@ def waiting(found: Attribution, one: Culprit) -> str:
     exposed = min(each, sum(found.totals(place)[WAITING] for place in others) / share)
     where = "in this window" if found.steps == (None,) else "a step"
     hidden = "" if each - exposed < 0.01 * each else f", and {ms(each - exposed)} that work or transfers hide"
-    return f"each other rank waits {ms(exposed)} {where} for it (mean){hidden}"
+    behind = "" if one.behind <= one.waited else f"; with those that it held up, {ms(one.behind / share)}"
+    return f"each other rank waits {ms(exposed)} {where} for it (mean){hidden}{behind}"
 
 
 def certainty(found: Attribution) -> str:

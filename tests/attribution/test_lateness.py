@@ -116,6 +116,13 @@ def test_a_rank_that_waited_itself_is_followed_to_whom_it_waited_for() -> None:
     assert (found[0].cause, found[0].upstream) == (COMPUTE, ())
 
 
+def test_the_first_of_those_that_held_up_each_other_comes_first_with_all_their_waits() -> None:
+    first, second = late(chain())
+    assert (first.rank, second.rank) == (0, 1)
+    assert first.waited < second.waited  # other ranks wait for each of them
+    assert (first.behind, second.behind) == (first.waited + second.waited, second.waited)
+
+
 def test_a_chain_of_groups_is_followed_to_the_first() -> None:
     ranks = 5
     groups = {f"pair {k}": (k, k + 1) for k in range(ranks - 1)}

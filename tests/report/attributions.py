@@ -79,7 +79,7 @@ def attribution(
         layers.append(tuple(layers_of(window, slow if rank == late else usual) for window in windows))
     splits = tuple(_split(number, ranks, late, wait, number * length) for number in range(steps))
     waited = (ranks - 1) * steps * wait * MS
-    its = late, steps, steps, steps, steps, wait * MS, wait * MS, waited, COMPUTE
+    its = late, steps, steps, steps, steps, wait * MS, wait * MS, waited, waited, COMPUTE
     culprit = Culprit(*its, {COMPUTE: wait * MS}, chance=float(ranks) ** -steps)
     found = Attribution(
         traces=tuple(traces),

@@ -34,6 +34,7 @@ from commbench.report.attribution_tables import collective_table, tables
 from commbench.report.attribution_words import ms, words
 from commbench.report.drawing import LAYER_COLOURS, drawings_of_steps, style, thinned
 from commbench.report.figures import late_ranks, step_timeline
+from commbench.report.summary import SLOW
 from tests.attribution.jobs import call, world
 from tests.report.attributions import MS, attribution, layers_of
 from tests.report.test_report import HOSTILE, Page
@@ -102,6 +103,20 @@ def test_a_rank_that_waited_itself_leads_to_the_first_one() -> None:
         "rank 1 is late because it had waited itself, in tp: look at rank 0 first; on its node (n0)"
     )
     assert "it had waited itself in tp, for rank 0" in texts(found)
+
+
+def test_ranks_that_one_rank_held_up_are_named_together() -> None:
+    found = attribution()
+    one = replace(found.culprits[0], behind=2 * found.culprits[0].waited)
+    held_up = replace(one, cause="earlier collective", upstream=(1,), through="tp", behind=one.waited)
+    found = replace(found, culprits=(one, *(replace(held_up, rank=rank) for rank in (7, 4, 5, 6))))
+    said = [one.text for one in words(found) if one.kind == SLOW]
+    assert len(said) == 2
+    assert "rank 1 is late: " in said[0] and "; with those that it held up, " in said[0]
+    assert "ranks 4-7 are late: " in said[1] and "they had waited themselves in tp, for rank 1 " in said[1]
+    assert advise(found)[1].text.startswith(
+        "ranks 4-7 are late because they had waited themselves, in tp: look at rank 1 first; on its node"
+    )
 
 
 def test_an_excess_is_no_congestion_unless_counters_say_so() -> None:

@@ -18,12 +18,11 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
     """Yield one picture of all ranks."""
     if found.time:
         ranks = len(found.traces)
-        some = (
-            "" if ranks <= _ROWS else f" {_ROWS} of {ranks} ranks are shown, the most and the least waiting among them."
-        )
+        which = f"{_ROWS} of {ranks} ranks"
+        some = "" if ranks <= _ROWS else f" {which} are shown, the most and the least waiting among them."
         yield Drawing(
             "step-layers",
-            "where each rank's step goes",
+            f"where each rank's step goes{'' if ranks <= _ROWS else f', {which}'}",
             "The mean over steps, each instant in one layer: compute and memory before communication, that before "
             f"waiting, and the host where nothing runs.{some}",
             partial(draw, found),

@@ -34,14 +34,13 @@ def of_steps(found: Attribution) -> Iterator[Drawing]:
             continue
         what = "all of the traces" if step is None else f"step {step}, the {name} of {len(lengths)}"
         rows = len(_places(found, step))
-        thinned = (
-            "" if rows <= _ROWS else f" {_ROWS} of {rows} ranks are shown, the most and the least waiting among them."
-        )
+        which = "all" if rows <= _ROWS else f"{_ROWS} of {rows}"
+        some = "" if rows <= _ROWS else f" {which} ranks are shown, the most and the least waiting among them."
         yield Drawing(
             f"step-timeline-{name}",
-            f"one step over all ranks: {what}",
+            f"one step over {which} ranks: {what}",
             f"{clocks} Hatched: waiting for a rank that has not arrived; "
-            f"triangles: the last arrivals that others waited for longest.{thinned}",
+            f"triangles: the last arrivals that others waited for longest.{some}",
             partial(draw, found, step),
         )
 
