@@ -247,11 +247,10 @@ def _fitted(
         facts["error_source"] = "how far off the fit is for records that it did not see"
     else:
         facts["error_source"] = "as of data sheets: too few records to tell how far off the fit is for others"
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     slow: dict[int, list[float]] = {}
     for one in fitted.slow:
         for host in expand(one.hosts):
-            slow.setdefault(places[host], []).append(one.factor - 1)
+            slow.setdefault(cluster.arrays.places[host], []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     notes = fitted.lines()
     libraries = sorted({record.library for its in runs for record in its if record.library})
@@ -351,10 +350,9 @@ def _split(options: argparse.Namespace, traffic: Traffic) -> Split | None:
 
 def _devices_of(nodes: int, cluster: Cluster, free: Sequence[str]) -> int:
     """Return the devices on so many of the free nodes, which all must have equally many."""
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     if nodes > len(free):
         raise UsageError(f"{nodes} nodes are asked for, and {len(free)} are free: ask for fewer")
-    sizes = {len(cluster.classes[int(cluster.arrays.node_class[places[host]])].devices) for host in free}
+    sizes = {len(cluster.classes[int(cluster.arrays.node_class[cluster.arrays.places[host]])].devices) for host in free}
     if len(sizes) > 1:
         raise UsageError(
             f"the free nodes have {', '.join(map(str, sorted(sizes)))} devices: say --gpus instead of --nodes"
@@ -372,13 +370,12 @@ def _wish(
     from commbench.recommend.in_use import read
     from commbench.units import parse_number, parse_whole
 
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     current = read(options.current, cluster, traffic.ranks) if options.current else ()
     if current and not options.free and not granted:
         free = list(dict.fromkeys(seat.host for seat in current))
     elif outside := sorted({seat.host for seat in current} - set(free)):
         raise UsageError(f"{options.current}: the order in use has {outside[0]}, which --free does not name")
-    where = np.array([places[host] for host in free], dtype=np.int64)
+    where = np.array([cluster.arrays.places[host] for host in free], dtype=np.int64)
     return Wish(
         _judge(options, cluster, where, traffic, granted),
         where,
