@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import stat
+import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +20,9 @@ from commbench.recommend.export import mpich_settings, openmpi_rules
 from commbench.recommend.plan import read
 from commbench.results import collect
 from commbench.results.collect import OWN
+from commbench.results.journal import Journal
 from commbench.results.record import Record
+from tests.runs import cell, facts, group, manifest, visit
 
 TREE = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1,3,5,7]
 SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[2,4,6,8]
@@ -383,6 +388,52 @@ def test_algorithms_are_chosen_from_results_and_exported_for_their_library_alone
     number = openmpi_rules.ALGORITHMS["allreduce"]["ring"]
     assert number in {rule.algorithm for rule in rules.rules[openmpi_rules.COLLECTIVES["allreduce"], 2]}
     assert not (tmp_path / "openmpi" / "mpich.env").exists()
+
+
+def nccl_run(folder: Path, collective: str, times: dict[str, tuple[float, ...]], seed: int) -> None:
+    """A run of NCCL's on two nodes of h100-nvlink as a launch leaves it: microseconds by algorithm, from 1 MiB on."""
+    chance = random.Random(seed)
+    where = group(ranks="0-15", order=list(range(16)), hosts="n01,n02", nranks=16, nnodes=2)
+    about = facts(
+        collective=collective, backend="nccl", library="NCCL 2.30.7+cuda13", method="loop", groups={"all": where}
+    )
+    cells, visits = [], []
+    for algorithm, by_size in times.items():
+        for place, time in enumerate(by_size):
+            protocol = None if algorithm == "auto" else "simple"
+            cells.append(cell(algorithm, 1 << (20 + 2 * place), protocol=protocol, buffer="device"))
+            ran = {"observed_algorithm": algorithm, "observed_protocol": protocol} if protocol else {}
+            visits.append(visit([time * chance.gauss(1, 0.002)], cell=len(cells) - 1, **ran))
+    with closing(Journal.create(folder, manifest(*cells, plan={**manifest(*cells)["plan"], "facts": about}))) as it:
+        for one in visits:
+            it.append(one)
+
+
+def test_what_nccl_is_faster_with_at_all_sizes_becomes_its_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From runs on disk to nccl.env: tree wins everywhere; the ring of all-gather at one size alone."""
+    auto, tree, ring = (100.0, 200.0, 600.0), (80.0, 150.0, 500.0), (90.0, 250.0, 900.0)
+    for seed in range(5):
+        nccl_run(tmp_path / "runs" / f"r{seed}", "allreduce", {"auto": auto, "tree": tree, "ring": ring}, seed)
+        nccl_run(tmp_path / "runs" / f"g{seed}", "allgather", {"auto": auto, "ring": ring}, 10 + seed)
+    words = ("--topology", "h100-nvlink", "--free", "n[01-02]", "--nodes", "2", "--results", str(tmp_path / "runs"))
+    assert run(*words, "--export", str(tmp_path / "out")) == 0
+    text = capsys.readouterr().out
+    assert "  allreduce   16 on 2 nodes  all    tree simple" in text and "  allgather " not in text
+    (choice,) = read(tmp_path / "out" / "placement.json").choices
+    assert (choice.least, choice.below, choice.library) == (0, None, "NCCL 2.30.7+cuda13")
+    assert choice.gain == pytest.approx((100 / 80 * 200 / 150 * 600 / 500) ** (1 / 3), rel=0.01)
+    said = subprocess.run(
+        ["bash", "-euc", f"source {tmp_path}/out/nccl.env; env"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/bin:/usr/bin"},
+    )
+    found = dict(line.split("=", 1) for line in said.stdout.splitlines() if line.startswith("NCCL_"))
+    assert found == {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "allreduce:simple"}
+    assert "nccl.env can say an algorithm" in text and not (tmp_path / "out" / "nccl_tuner.csv").exists()
 
 
 def test_without_results_algorithms_are_predicted_and_not_exported(
