@@ -126,6 +126,50 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["nodes"]["leaves"] == 1 and found["nodes"]["how"] == found["how"] == "by name"
 
 
+def test_json_has_the_export_and_its_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a b"
+    words = ("--topology", "h100-nvlink", "--gpus", "16", "--export", str(out))
+    assert run(*words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["export"]
+    assert set(found["files"]) == {path.name for path in out.iterdir()} - {"export.json"}
+    assert len(found["files"]) == len(set(found["files"])) and found["folder"] == str(out)
+    assert run(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"#   {note}" for note in found["notes"]] + [f"# next: {found['next']}"] == lines[-3:]
+    assert found["refused"]["openmpi_rules"] == "no Open MPI rules: the plan chooses no algorithm"
+    assert found["refused"].keys().isdisjoint(("slurm", "openmpi", "mpich", "torchrun"))
+    assert run(*words[:4], "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["export"] is None and found["left"] is None
+
+
+def test_json_has_the_order_that_was_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    from commbench.model.placement import Placement
+    from commbench.recommend import robust
+    from commbench.recommend.order import Found
+    from commbench.recommend.score import Judge
+    from tests.recommend.test_robust import GRID, spread
+
+    def found(judge: Judge, seats: Placement, *_: object) -> Found:
+        seat = np.arange(seats.n) if judge.preferred else spread(GRID)
+        return Found(seat, judge.score(seats, seat), "as told")
+
+    monkeypatch.setattr(robust, "search", found)
+    words = ("--topology", "h100-nvlink", "--axes", "tp=8,dp=4", "--bytes", "tp=96x64M,dp=4G")
+    assert run(*words) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left: ")]
+    assert run(*words, "--json") == 0
+    left = json.loads(capsys.readouterr().out)["left"]
+    gains = [f"{name} {100 * gain:.1f} %" for name, gain in left["gain_if_the_library_runs"].items()]
+    assert said == (
+        f"left: an order which splits {', '.join(left['splits'])} over nodes, with a gain of "
+        f"{100 * left['gain']:.1f} % with the fastest algorithms; if NCCL runs another one instead: {', '.join(gains)}"
+    )
+    assert left["splits"] == ["tp"] and left["how"] == "as told" and len(gains) > 1
+
+
 def test_what_is_shown_of_nodes_is_of_those_that_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "topology.conf"
     path.write_text("SwitchName=l1 Nodes=n[1,3]\nSwitchName=l2 Nodes=n[2,4,5]\nSwitchName=spine Switches=l[1-2]\n")
@@ -240,6 +284,32 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--preset", "gpt9"], "unknown preset"),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--batch", "64"], "give both --batch and --throughput"),
         (["--topology", "two-core", "--axes", "dp=2", "--picture", "p.gif"], "a picture is named NAME.png"),
+        (
+            ["--topology", "h100-nvlink", "--axes", "pp=2,dp=8", "--algo", "pp=ring,dp=ring"],
+            "pp is a sendrecv, sent directly and by no algorithm, and --algo asks for ring: leave pp out of it",
+        ),
+        (
+            ["--topology", "h100-nvlink", "--axes", "dp=16", "--collectives", "dp=sendrecv", "--algo", "dp=ring"],
+            "dp is a sendrecv",
+        ),
+        *(
+            (["--topology", "h100-nvlink", "--axes", "dp=16", name, "8"], f"{name} goes with {partner}: give both")
+            for name, partner in {
+                "--micro-batches": "--preset",
+                "--micro-batch-size": "--batch",
+                "--throughput": "--batch",
+                "--slurm-version": "--export",
+            }.items()
+        ),
+        (["--topology", "h100-nvlink", "--gpus", "16", "--other-cluster"], "--other-cluster goes with --results"),
+        (
+            ["--topology", "h100-nvlink", "--traffic", "no.npy", "--collectives", "dp=alltoall", "--axes", "dp=16"],
+            "--traffic says all that is sent, each to each: leave out --axes, --collectives",
+        ),
+        (
+            ["--topology", "h100-nvlink", "--traffic", "no.npy", "--micro-batches", "8", "--algo", "matrix=ring"],
+            "leave out --micro-batches, --algo",
+        ),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
