@@ -61,7 +61,7 @@ class Predictor:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._place = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+        self._place = cluster.arrays.places
         self._known: dict[tuple[str, Order], Any] = {}
 
     def seconds(self, algorithm: str, order: Order, size: int) -> float:

@@ -413,7 +413,7 @@ class _Seats:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+        self._places = dict(cluster.arrays.places)  # and of a host that is taken for one of them
         self.notes: list[str] = []
 
     def first_ranks(self, run: Sequence[Record]) -> dict[str, int]:

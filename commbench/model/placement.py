@@ -55,6 +55,17 @@ class Placement:
         }
         return every - {""}
 
+    def numbers(self) -> Ints:
+        """Return a number for each rank's device, alike for all ranks of the cluster that are on the same one."""
+        return self.node * max((len(one.devices) for one in self.cluster.classes), default=1) + self.device
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether several ranks are on one device."""
+        import numpy as np
+
+        return len(np.unique(self.numbers())) < self.n
+
 
 def fill(cluster: Cluster, ranks: int, per_node: int | None = None) -> Placement:
     """Return `ranks` ranks on the nodes in their order, each node's devices in theirs, `per_node` on each node.

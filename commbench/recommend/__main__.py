@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from commbench.model.fit import Fit
     from commbench.recommend.advice import Advice, Wish
     from commbench.recommend.batch import Split
+    from commbench.recommend.exporting import Export
     from commbench.recommend.plan import Choice, Plan
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import Traffic
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
 NEEDED = ("scipy", "yaml", "ClusterShell")
 LIKE = "h100-nvlink"
 PICTURES = (".png", ".svg", ".pdf")
+MICRO_BATCHES, MICRO_BATCH_SIZE = "8", "1"
+# Options that are not read without another one, and those that a matrix of what is sent leaves nothing to say.
+PARTNERS = {
+    "--micro-batches": "--preset",
+    "--batch": "--throughput",
+    "--throughput": "--batch",
+    "--micro-batch-size": "--batch",
+    "--slurm-version": "--export",
+    "--other-cluster": "--results",
+}
+SAID_BY_TRAFFIC = ("--axes", "--bytes", "--preset", "--micro-batches", "--collectives", "--algo")
 SEARCH, SEARCH_IN_JOB = 5.0, 2.0  # seconds: while a job looks for its order, its nodes wait
 EXAMPLES = """examples:
   python -m commbench.recommend --topology h100-nvlink --gpus 128 --axes tp=8,dp=16 --export out/
@@ -74,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--axes", metavar="A=N,...", help="tp=8,pp=4,dp=8, the fastest varying rank first (default dp)")
     what.add_argument("--bytes", metavar="A=[Nx]S,...", help="what a group sends a step: tp=96x64M,dp=4G (default 1G)")
     what.add_argument("--preset", metavar="MODEL", help="bytes of a known model instead")
-    what.add_argument("--micro-batches", metavar="N", default="8", help="a step, of a preset (default 8)")
+    what.add_argument("--micro-batches", metavar="N", help=f"a step, of a preset (default {MICRO_BATCHES})")
     what.add_argument("--collectives", metavar="A=C,...", help="dp=reducescatter (default: all-reduce; pp sendrecv, "
                                                                "ep all-to-all, cp and fsdp all-gather)")  # fmt: skip
     what.add_argument("--traffic", metavar="FILE", help="or a matrix of bytes from rank to rank, .npy or text")
@@ -84,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("--batch", metavar="N", help="samples of a step, to be split by throughput")
     batch.add_argument("--throughput", metavar="FILE", help="CSV: rank,samples_per_second,most_samples of each "
                                                             "data-parallel rank")  # fmt: skip
-    batch.add_argument("--micro-batch-size", metavar="N", default="1", help="samples that go together (default 1)")
+    batch.add_argument("--micro-batch-size", metavar="N", help=f"samples that go together (default {MICRO_BATCH_SIZE})")
     how = it.add_argument_group("the answer")
     how.add_argument("--time", metavar="S", help="seconds to search for an order (default 5, in a job 2)")
     how.add_argument("--cores", metavar="N", help="of a node: tells ranges of cores near each device")
@@ -109,6 +121,7 @@ def _need() -> None:
 
 def _carry_out(options: argparse.Namespace) -> None:
     _need()
+    _fit_together(options)
     from commbench.recommend import screen
     from commbench.recommend.advice import advise
     from commbench.system import System
@@ -140,9 +153,22 @@ def _carry_out(options: argparse.Namespace) -> None:
         _draw(picture, advice, wish)
     done = _export(options, advice, cluster, system) if options.export else None
     if options.json:
-        print(json.dumps(_as_json(advice, split), indent=1))
+        print(json.dumps(_as_json(advice, split, done), indent=1))
     else:
-        print("\n".join([*screen.lines(advice, bool(runs), split), *(done or ())]))
+        print("\n".join([*screen.lines(advice, bool(runs), split), *(_written(done) if done else ())]))
+
+
+def _fit_together(options: argparse.Namespace) -> None:
+    """Raise UsageError for an option that would not be read beside the others, or without one that is not there."""
+
+    def given(name: str) -> bool:
+        return getattr(options, name.removeprefix("--").replace("-", "_")) not in (None, False)
+
+    if given("--traffic") and (some := [name for name in SAID_BY_TRAFFIC if given(name)]):
+        raise UsageError(f"--traffic says all that is sent, each to each: leave out {', '.join(some)}")
+    for name, partner in PARTNERS.items():
+        if given(name) and not given(partner):
+            raise UsageError(f"{name} goes with {partner}: give both {name} and {partner}, or leave {name} out")
 
 
 def _granted(options: argparse.Namespace, system: System) -> list[str]:
@@ -247,11 +273,10 @@ def _fitted(
         facts["error_source"] = "how far off the fit is for records that it did not see"
     else:
         facts["error_source"] = "as of data sheets: too few records to tell how far off the fit is for others"
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     slow: dict[int, list[float]] = {}
     for one in fitted.slow:
         for host in expand(one.hosts):
-            slow.setdefault(places[host], []).append(one.factor - 1)
+            slow.setdefault(cluster.arrays.places[host], []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     notes = fitted.lines()
     libraries = sorted({record.library for its in runs for record in its if record.library})
@@ -298,8 +323,6 @@ def _traffic(options: argparse.Namespace, cluster: Cluster, free: Sequence[str],
             raise UsageError("--gpus and --nodes say the same in two ways: give one of them")
         asked = _devices_of(parse_whole(options.nodes, "--nodes", least=1), cluster, free)
     if options.traffic:
-        if options.axes or options.bytes or options.preset:
-            raise UsageError("--traffic says all that is sent: leave out --axes, --bytes and --preset")
         found = traffic.matrix(options.traffic)
         if asked not in (None, found.ranks):
             raise UsageError(
@@ -322,7 +345,8 @@ def _traffic(options: argparse.Namespace, cluster: Cluster, free: Sequence[str],
         raise UsageError("one rank has nobody to send to: ask for two at least")
     told: dict[str, tuple[int, int]] = {}
     if options.preset:
-        told = traffic.preset(options.preset, sizes, parse_whole(options.micro_batches, "--micro-batches", least=1))
+        number = MICRO_BATCHES if options.micro_batches is None else options.micro_batches
+        told = traffic.preset(options.preset, sizes, parse_whole(number, "--micro-batches", least=1))
     if options.bytes:
         told |= traffic.amounts(options.bytes, sizes)
     chosen = traffic.collectives(options.collectives, sizes) if options.collectives else {}
@@ -334,8 +358,6 @@ def _split(options: argparse.Namespace, traffic: Traffic) -> Split | None:
     from commbench.recommend import batch
     from commbench.units import parse_whole
 
-    if (options.batch is None) != (options.throughput is None):
-        raise UsageError("a batch is split by throughput: give both --batch and --throughput, or neither")
     if options.batch is None:
         return None
     devices = batch.read(options.throughput)
@@ -345,16 +367,16 @@ def _split(options: argparse.Namespace, traffic: Traffic) -> Split | None:
         raise UsageError(
             f"{options.throughput} has {len(devices)} ranks, and {ranks} share the batch: give a line to each"
         )
-    size = parse_whole(options.micro_batch_size, "--micro-batch-size", least=1)
-    return batch.split(devices, parse_whole(options.batch, "--batch", least=1), size)
+    size = MICRO_BATCH_SIZE if options.micro_batch_size is None else options.micro_batch_size
+    each = parse_whole(size, "--micro-batch-size", least=1)
+    return batch.split(devices, parse_whole(options.batch, "--batch", least=1), each)
 
 
 def _devices_of(nodes: int, cluster: Cluster, free: Sequence[str]) -> int:
     """Return the devices on so many of the free nodes, which all must have equally many."""
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     if nodes > len(free):
         raise UsageError(f"{nodes} nodes are asked for, and {len(free)} are free: ask for fewer")
-    sizes = {len(cluster.classes[int(cluster.arrays.node_class[places[host]])].devices) for host in free}
+    sizes = {len(cluster.classes[int(cluster.arrays.node_class[cluster.arrays.places[host]])].devices) for host in free}
     if len(sizes) > 1:
         raise UsageError(
             f"the free nodes have {', '.join(map(str, sorted(sizes)))} devices: say --gpus instead of --nodes"
@@ -372,13 +394,12 @@ def _wish(
     from commbench.recommend.in_use import read
     from commbench.units import parse_number, parse_whole
 
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
     current = read(options.current, cluster, traffic.ranks) if options.current else ()
     if current and not options.free and not granted:
         free = list(dict.fromkeys(seat.host for seat in current))
     elif outside := sorted({seat.host for seat in current} - set(free)):
         raise UsageError(f"{options.current}: the order in use has {outside[0]}, which --free does not name")
-    where = np.array([places[host] for host in free], dtype=np.int64)
+    where = np.array([cluster.arrays.places[host] for host in free], dtype=np.int64)
     return Wish(
         _judge(options, cluster, where, traffic, granted),
         where,
@@ -421,41 +442,60 @@ def _vendors(cluster: Cluster, free: Any, ranks: int, granted: bool) -> set[str]
     return found if len(found) == 1 or granted else of(choose(cluster, tree(cluster), free, ranks).nodes)
 
 
-def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
-    """Write the files, and return what to say of them."""
+@dataclass(frozen=True)
+class _Done:
+    """An export: what became of it, what to know of it, and the command that comes next, None where there is none."""
+
+    folder: str
+    plan: Plan
+    export: Export
+    notes: tuple[str, ...] = ()
+    next: str | None = None
+
+
+def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> _Done:
+    """Write the files."""
     from commbench.recommend.export._settings import version
-    from commbench.recommend.exporting import Settings, export, exporters
+    from commbench.recommend.exporting import Settings, export
 
     slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
     settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
-    done = export(advice.plan, settings, Path(options.export))
-    lines = [f"# written to {options.export}: placement.json"]
-    lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.files.items())]
-    refused = dict(done.refused)
-    if not advice.plan.choices:  # for all of these there is one reason
+    done = _Done(options.export, advice.plan, export(advice.plan, settings, Path(options.export)))
+    return _submitted(done, options, cluster) if "slurm" in done.export.files else done
+
+
+def _written(done: _Done) -> list[str]:
+    """Return what to say of an export."""
+    from commbench.recommend.exporting import exporters
+
+    lines = [f"# written to {done.folder}: placement.json"]
+    lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.export.files.items())]
+    refused = dict(done.export.refused)
+    if not done.plan.choices:  # for all of these there is one reason
         settings_of = [name for name in refused if hasattr(exporters()[name], "LIBRARIES")]
         if [refused.pop(name) for name in settings_of]:
             lines.append(
                 "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
             )
-    lines += [f"#   {why}" for _, why in sorted(refused.items())]
-    return [*lines, *_job(options, advice.plan, cluster)] if "slurm" in done.files else lines
+    lines += [f"#   {text}" for text in (*(why for _, why in sorted(refused.items())), *done.notes)]
+    return lines if done.next is None else [*lines, f"# next: {done.next}"]
 
 
-def _job(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[str]:
-    """Return what to know of the nodes that the job waits for, and how to submit it."""
+def _submitted(done: _Done, options: argparse.Namespace, cluster: Cluster) -> _Done:
+    """Return the export with what to know of the nodes that its job waits for, and how to submit it."""
     import shlex
 
     from commbench.topology.hosts import fold
     from commbench.topology.shipped import shipped
 
-    lines = []
+    notes = []
     if cluster.nodes > 1 and options.topology and not (options.free or options.current or options.allocation):
         free = f"nobody said which nodes are free: all {cluster.nodes} are taken to be (--free slurm, or a host list)"
-        lines.append(f"#   {free}; job.sbatch waits for just {fold(plan.hosts)}")
+        notes.append(f"{free}; job.sbatch waits for just {fold(done.plan.hosts)}")
     if options.topology in shipped() and not options.results:  # which would have been refused, or named the node
-        lines.append(f"#   {options.topology} is shipped, and its node names are made up: Slurm knows none of them")
-    return [*lines, f"# next: cd {shlex.quote(options.export)} && sbatch job.sbatch COMMAND..."]
+        notes.append(f"{options.topology} is shipped, and its node names are made up: Slurm knows none of them")
+    command = f"cd {shlex.quote(done.folder)} && sbatch job.sbatch COMMAND..."
+    return replace(done, notes=tuple(notes), next=command)
 
 
 def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
@@ -500,7 +540,8 @@ def _draw(path: Path, advice: Advice, wish: Wish) -> None:
             raise UsageError(f"{path} cannot be written ({error.strerror}): name another file") from None
 
 
-def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
+def _as_json(advice: Advice, split: Split | None, done: _Done | None) -> dict[str, Any]:
+    left = advice.left
     return {
         "predicted": True,
         "plan": json.loads(advice.plan.to_json()),
@@ -508,6 +549,14 @@ def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
         "recommended": {"how": advice.found.how, "nodes": list(advice.hosts)},
         "gain": advice.held.gain,
         "gain_if_the_library_runs": advice.held.otherwise,
+        "left": {
+            "how": left.found.how,
+            "gain": left.gain,
+            "gain_if_the_library_runs": left.otherwise,
+            "splits": list(advice.torn),
+        }
+        if left
+        else None,
         "doubts": list(advice.doubts),
         "algorithms": {name: score.algorithms for name, score in advice.scores.items()},
         "nodes": {
@@ -517,6 +566,20 @@ def _as_json(advice: Advice, split: Split | None) -> dict[str, Any]:
         "error": advice.error,
         "error_source": advice.error_source,
         "batch": {**asdict(split), "gain": split.gain} if split else None,
+        "export": _export_as_json(done) if done else None,
+    }
+
+
+def _export_as_json(done: _Done) -> dict[str, Any]:
+    from commbench.recommend.plan import NAME
+
+    files = dict.fromkeys(name for names in done.export.files.values() for name in names)
+    return {
+        "folder": done.folder,
+        "files": [NAME, *files],
+        "refused": dict(done.export.refused),
+        "notes": list(done.notes),
+        "next": done.next,
     }
 
 

@@ -15,7 +15,7 @@ from commbench.model.routes import Routes
 from commbench.recommend import inside, robust
 from commbench.recommend.bound import bound
 from commbench.recommend.nodes import Chosen, choose, described, devices_of
-from commbench.recommend.order import Found
+from commbench.recommend.order import Found, seated
 from commbench.recommend.plan import Plan, Seat
 from commbench.recommend.robust import Held
 from commbench.recommend.score import Judge, Score
@@ -111,7 +111,7 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
     given = {SHOWN[name]: seat for name, order in orders.items() if (seat := _on(seats, order)) is not None}
     factor = _slowness(wish, before.node) / _slowness(wish, seats.node)
     held, left = robust.choose(judge, seats, units, given, scores[reference], factor, wish.seconds)
-    placed = Placement(cluster, seats.node[held.found.seat], seats.device[held.found.seat])
+    placed = seated(seats, held.found.seat)
     placed, score = _devices_ordered(judge, placed, held.score)
     held = robust.held(held.found, score, scores[reference], factor)
     scores[RECOMMENDED] = score
@@ -141,8 +141,7 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
         chosen = described(units, nodes, devices_of(cluster), wish.slow, how)
     torn: tuple[str, ...] = ()
     if left is not None:
-        seat = left.found.seat
-        torn = tuple(_split(judge.traffic, before, Placement(cluster, seats.node[seat], seats.device[seat])))
+        torn = tuple(_split(judge.traffic, before, seated(seats, left.found.seat)))
     hosts = tuple(cluster.arrays.nodes[node] for node in dict.fromkeys(seats.node.tolist()))
     return Advice(
         plan,
@@ -242,15 +241,13 @@ def _by_name(names: Sequence[str]) -> Ints:
 
 
 def _placement(cluster: Cluster, seats: Sequence[Seat]) -> Placement:
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
-    node = np.array([places[seat.host] for seat in seats], dtype=np.int64)
+    node = np.array([cluster.arrays.places[seat.host] for seat in seats], dtype=np.int64)
     return Placement(cluster, node, np.array([seat.device for seat in seats], dtype=np.int64))
 
 
 def _on(seats: Placement, order: Placement) -> Ints | None:
     """Return the seat of each rank of an order; None where it has other seats."""
-    most = 1 + max(int(seats.device.max()), int(order.device.max()))
-    here, there = seats.node * most + seats.device, order.node * most + order.device
+    here, there = seats.numbers(), order.numbers()
     place = np.argsort(here)
     found = np.searchsorted(here[place], there)
     if (found >= len(here)).any() or (here[place][found] != there).any():

@@ -12,8 +12,9 @@ the one with the least sum of log(time) is taken, where each change from one siz
 So of two that are equally fast the one stays that was there before.
 
 A choice reaches from half-way (as logarithms) between two measured sizes to half-way between two others, and never
-beyond the sizes that were measured. All else stays the library's own. Where a library takes one algorithm for all sizes
-or none (MPICH's control variables), `for_all_sizes` chooses it.
+beyond the sizes that were measured. All else stays the library's own. Where a library can be told of one algorithm for
+all sizes or none (MPICH's control variables; NCCL, whose rules by size need a number of channels that no record tells),
+`for_all_sizes` chooses it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from commbench.results.stats import median
 from commbench.results.status import OK
 
 WORTH = math.log(1.03)  # what a change of choice has to bring, as a logarithm of time
-ONE_FOR_ALL = ("MPICH",)  # libraries whose settings hold for all sizes: see export/mpich_settings.py
+# Libraries whose settings hold for all sizes: see export/mpich_settings.py and export/nccl_environment.py. RCCL's tuner
+# keeps its own number of channels, and is told by size.
+ONE_FOR_ALL = ("MPICH", "NCCL")
 _ALONE = ("library", "method", "buffer", "simulated")  # of which records must have one value, to be compared
 
 Label = tuple[str, str | None]  # algorithm, protocol
@@ -86,9 +89,9 @@ def for_library(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
 def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
     """Return, for each collective, ranks and nodes, the one algorithm that is best over all measured sizes, if any is.
 
-    It must be faster for real at one size at least, and at none slower by as much as a change of choice is worth; the
-    one with the largest mean gain is taken. The choice has no ends, as what it is exported to has none. Raises as
-    `choose` does.
+    It must be measured at each size, faster on average, for real at one size at least, and at none slower by as much as
+    a change of choice is worth; the one with the largest mean gain is taken. The choice has no ends, as what it is
+    exported to has none. Raises as `choose` does.
     """
     scopes, library = _scopes(launches), _library(launches)
     rivals = [rival for scope, those in scopes.items() for rival in _rivals(scope, those)]
@@ -102,8 +105,9 @@ def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
         ways = []
         for label, at in by_label.items():
             sources = [real[scope, one.size][label][1] for one in at if label in real[scope, one.size]]
-            if sources and {one.size for one in at} == sizes and not any(one.harms for one in at):
-                ways.append((fmean(one.gain for one in at), label, "; ".join(dict.fromkeys(sources))))
+            gain = fmean(one.gain for one in at)
+            if sources and {one.size for one in at} == sizes and gain > 0 and not any(one.harms for one in at):
+                ways.append((gain, label, "; ".join(dict.fromkeys(sources))))
         if ways:
             gain, label, source = max(ways, key=lambda way: way[0])
             found.append(Choice(*scope, 0, None, *label, gain=math.exp(gain), source=source, library=library))

@@ -349,10 +349,8 @@ def _ladder(seats: Placement, units: Tree) -> _Ladder:
                 links = [node.links[hop.link] for hop in node.route(node.devices[a].id, node.nics[nic].id) or ()]
                 out = min(out, sum(link.us or 0.0 for link in links) + (node.nics[nic].us or 0.0) / 2)
             fastest_nic = max(fastest_nic, node.nics[nic].gbps or np.inf)
-    if len(np.unique(seats.node)) == seats.n or not np.isfinite(inside):
+    if len(np.unique(seats.node)) == seats.n or not np.isfinite(inside) or seats.shares_devices:
         inside, fastest_inside = 0.0, np.inf  # nobody has company, or ranks share a device
-    if len(np.unique(seats.node * 4096 + seats.device)) < seats.n:
-        inside, fastest_inside = 0.0, np.inf
     latency = [inside]
     network = 2 * out if np.isfinite(out) else 0.0
     for us in units.us:  # from one domain to another over a leaf, then up and down once more for each level
@@ -371,5 +369,4 @@ def _device_rate(seats: Placement) -> float:
         for place in sorted(set(seats.device[ranks].tolist())):
             mine = node.devices[place].id
             most = max(most, sum(link.gbps or np.inf for link in node.links if mine in (link.a, link.b)))
-    shared = len(np.unique(seats.node * 4096 + seats.device)) < seats.n
-    return (most or np.inf) * BYTES if not shared else np.inf
+    return (most or np.inf) * BYTES if not seats.shares_devices else np.inf

@@ -21,7 +21,7 @@ def read(path: str | Path, cluster: Cluster, ranks: int) -> tuple[Seat, ...]:
     """
     text = text_of(path)
     seats = from_json(text, str(path)).seats if text.lstrip().startswith("{") else _hosts(text, path, cluster, ranks)
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+    places = cluster.arrays.places
     if unknown := sorted({seat.host for seat in seats} - places.keys()):
         raise UsageError(
             f"{path}: the order in use names {unknown[0]}, which is no node of {cluster.name or 'the cluster'}"
@@ -62,7 +62,7 @@ def _hosts(text: str, path: str | Path, cluster: Cluster, ranks: int) -> tuple[S
         told |= count is not None
         hosts += [found["host"]] * int(count or 1)
     if not told and len(hosts) < ranks and len(set(hosts)) == len(hosts):  # one line for each host
-        places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+        places = cluster.arrays.places
         hosts = [host for host in hosts for _ in range(_devices(cluster, places[host]) if host in places else 1)]
     seats, used = [], Counter[str]()
     for host in hosts:

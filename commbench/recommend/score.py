@@ -89,6 +89,14 @@ class Judge:
     asked: Mapping[str, str] = field(default_factory=dict)
     preferred: str = ""
 
+    def __post_init__(self) -> None:
+        for flow in self.traffic.flows:
+            if flow.collective in (SENDRECV, MATRIX) and flow.axis in self.asked:
+                raise UsageError(
+                    f"{flow.axis} is a {flow.collective}, sent directly and by no algorithm, and --algo asks for "
+                    f"{self.asked[flow.axis]}: leave {flow.axis} out of it, or name a collective (--collectives)"
+                )
+
     def candidates(self, flow: Flow, vendors: Set[str] = frozenset()) -> tuple[str, ...]:
         """Return the algorithms that a flow may have among devices of these vendors; each says itself where it cannot.
 

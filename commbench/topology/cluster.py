@@ -67,6 +67,11 @@ class Arrays:
     parent: NDArray[np.int32]  # (switches,) the place of the parent, -1: none
     tier: NDArray[np.int32]  # (switches,) 0: has nodes or no children; else one above its highest child
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The places of the nodes by their names."""
+        return {name: place for place, name in enumerate(self.nodes)}
+
 
 @dataclass(frozen=True)
 class Cluster:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from commbench.model.cost import cost
 from commbench.model.library import LIBRARIES
-from commbench.model.placement import fill, group
+from commbench.model.placement import Placement, fill, group
 from commbench.topology.cluster import Block, Cluster, Switch
-from commbench.topology.node import NVSWITCH
+from commbench.topology.node import NVSWITCH, Device, NodeClass
 from commbench.topology.shape import MESH, Figures, Shape
 
 SHAPE = Shape(
@@ -50,3 +51,15 @@ def test_a_ring_over_nodes_has_the_rate_of_their_nics_whatever_joins_the_devices
             cost("allreduce", "ring", fill(cluster(fabric), 16), LIBRARIES["nccl"]).seconds(np.array([size]))[0]
         )
         assert 2 * 15 / 16 * size / seconds / 1e9 == pytest.approx(50, rel=0.01)
+
+
+def test_each_device_has_a_number_of_its_own_in_nodes_of_any_size() -> None:
+    large = NodeClass("large", tuple(Device(f"gpu{place}") for place in range(5000)))
+    two = Cluster("two", (large, replace(large, name="small", devices=large.devices[:2])), (), (
+        Block(("a", "b"), (), "large"), Block(("c",), (), "small")))  # fmt: skip
+    node, device = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 4096, 4999, 0, 904, 1])
+    apart = Placement(two, node, device)
+    assert len(set(apart.numbers().tolist())) == 6 and not apart.shares_devices
+    order = np.array([3, 0, 5, 1, 4, 2])
+    assert Placement(two, node[order], device[order]).numbers().tolist() == apart.numbers()[order].tolist()
+    assert Placement(two, node[[0, 1, 1]], device[[0, 1, 1]]).shares_devices

@@ -175,6 +175,11 @@ def test_one_algorithm_for_all_sizes_is_the_best_that_harms_none() -> None:
     (one,) = for_all_sizes(launches({**times, "linear": gaps}, spread=0.001))
     assert one.algorithm == "ring"  # nobody knows of the other one everywhere
     assert for_all_sizes(launches({"auto": auto, "tree": harms})) == ()
+    loses = {1024: 9.5, 4096: 10.25, 16384: 10.25, 65536: 10.25}  # for real at one size, and as a whole a loss
+    assert for_all_sizes(launches({"auto": auto, "ring": loses}, spread=0.001)) == ()
+    assert ranges(for_all_sizes(launches({"auto": auto, "ring": {**loses, 1024: 9.0}}, spread=0.001))) == [
+        (0, None, "ring")
+    ]
 
 
 def test_a_library_is_told_in_the_way_it_has() -> None:
@@ -183,3 +188,6 @@ def test_a_library_is_told_in_the_way_it_has() -> None:
     assert for_library(mpich) == for_all_sizes(mpich) != choose(mpich)
     assert for_library(other) == choose(other) != ()
     assert for_library([]) == ()
+    nccl, rccl = launches(times, library="NCCL 2.30.7+cuda13"), launches(times, library="RCCL 2.27.7")
+    assert for_library(nccl) == for_all_sizes(nccl) != choose(nccl)
+    assert for_library(rccl) == choose(rccl) != ()  # its tuner is told by size

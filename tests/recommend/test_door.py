@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import stat
+import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +20,9 @@ from commbench.recommend.export import mpich_settings, openmpi_rules
 from commbench.recommend.plan import read
 from commbench.results import collect
 from commbench.results.collect import OWN
+from commbench.results.journal import Journal
 from commbench.results.record import Record
+from tests.runs import cell, facts, group, manifest, visit
 
 TREE = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1,3,5,7]
 SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[2,4,6,8]
@@ -119,6 +124,50 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["predicted"] is True
     assert found["plan"]["seats"][0]["cpus"]
     assert found["nodes"]["leaves"] == 1 and found["nodes"]["how"] == found["how"] == "by name"
+
+
+def test_json_has_the_export_and_its_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a b"
+    words = ("--topology", "h100-nvlink", "--gpus", "16", "--export", str(out))
+    assert run(*words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["export"]
+    assert set(found["files"]) == {path.name for path in out.iterdir()} - {"export.json"}
+    assert len(found["files"]) == len(set(found["files"])) and found["folder"] == str(out)
+    assert run(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"#   {note}" for note in found["notes"]] + [f"# next: {found['next']}"] == lines[-3:]
+    assert found["refused"]["openmpi_rules"] == "no Open MPI rules: the plan chooses no algorithm"
+    assert found["refused"].keys().isdisjoint(("slurm", "openmpi", "mpich", "torchrun"))
+    assert run(*words[:4], "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["export"] is None and found["left"] is None
+
+
+def test_json_has_the_order_that_was_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    from commbench.model.placement import Placement
+    from commbench.recommend import robust
+    from commbench.recommend.order import Found
+    from commbench.recommend.score import Judge
+    from tests.recommend.test_robust import GRID, spread
+
+    def found(judge: Judge, seats: Placement, *_: object) -> Found:
+        seat = np.arange(seats.n) if judge.preferred else spread(GRID)
+        return Found(seat, judge.score(seats, seat), "as told")
+
+    monkeypatch.setattr(robust, "search", found)
+    words = ("--topology", "h100-nvlink", "--axes", "tp=8,dp=4", "--bytes", "tp=96x64M,dp=4G")
+    assert run(*words) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left: ")]
+    assert run(*words, "--json") == 0
+    left = json.loads(capsys.readouterr().out)["left"]
+    gains = [f"{name} {100 * gain:.1f} %" for name, gain in left["gain_if_the_library_runs"].items()]
+    assert said == (
+        f"left: an order which splits {', '.join(left['splits'])} over nodes, with a gain of "
+        f"{100 * left['gain']:.1f} % with the fastest algorithms; if NCCL runs another one instead: {', '.join(gains)}"
+    )
+    assert left["splits"] == ["tp"] and left["how"] == "as told" and len(gains) > 1
 
 
 def test_what_is_shown_of_nodes_is_of_those_that_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,6 +284,32 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--preset", "gpt9"], "unknown preset"),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--batch", "64"], "give both --batch and --throughput"),
         (["--topology", "two-core", "--axes", "dp=2", "--picture", "p.gif"], "a picture is named NAME.png"),
+        (
+            ["--topology", "h100-nvlink", "--axes", "pp=2,dp=8", "--algo", "pp=ring,dp=ring"],
+            "pp is a sendrecv, sent directly and by no algorithm, and --algo asks for ring: leave pp out of it",
+        ),
+        (
+            ["--topology", "h100-nvlink", "--axes", "dp=16", "--collectives", "dp=sendrecv", "--algo", "dp=ring"],
+            "dp is a sendrecv",
+        ),
+        *(
+            (["--topology", "h100-nvlink", "--axes", "dp=16", name, "8"], f"{name} goes with {partner}: give both")
+            for name, partner in {
+                "--micro-batches": "--preset",
+                "--micro-batch-size": "--batch",
+                "--throughput": "--batch",
+                "--slurm-version": "--export",
+            }.items()
+        ),
+        (["--topology", "h100-nvlink", "--gpus", "16", "--other-cluster"], "--other-cluster goes with --results"),
+        (
+            ["--topology", "h100-nvlink", "--traffic", "no.npy", "--collectives", "dp=alltoall", "--axes", "dp=16"],
+            "--traffic says all that is sent, each to each: leave out --axes, --collectives",
+        ),
+        (
+            ["--topology", "h100-nvlink", "--traffic", "no.npy", "--micro-batches", "8", "--algo", "matrix=ring"],
+            "leave out --micro-batches, --algo",
+        ),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -383,6 +458,52 @@ def test_algorithms_are_chosen_from_results_and_exported_for_their_library_alone
     number = openmpi_rules.ALGORITHMS["allreduce"]["ring"]
     assert number in {rule.algorithm for rule in rules.rules[openmpi_rules.COLLECTIVES["allreduce"], 2]}
     assert not (tmp_path / "openmpi" / "mpich.env").exists()
+
+
+def nccl_run(folder: Path, collective: str, times: dict[str, tuple[float, ...]], seed: int) -> None:
+    """A run of NCCL's on two nodes of h100-nvlink as a launch leaves it: microseconds by algorithm, from 1 MiB on."""
+    chance = random.Random(seed)
+    where = group(ranks="0-15", order=list(range(16)), hosts="n01,n02", nranks=16, nnodes=2)
+    about = facts(
+        collective=collective, backend="nccl", library="NCCL 2.30.7+cuda13", method="loop", groups={"all": where}
+    )
+    cells, visits = [], []
+    for algorithm, by_size in times.items():
+        for place, time in enumerate(by_size):
+            protocol = None if algorithm == "auto" else "simple"
+            cells.append(cell(algorithm, 1 << (20 + 2 * place), protocol=protocol, buffer="device"))
+            ran = {"observed_algorithm": algorithm, "observed_protocol": protocol} if protocol else {}
+            visits.append(visit([time * chance.gauss(1, 0.002)], cell=len(cells) - 1, **ran))
+    with closing(Journal.create(folder, manifest(*cells, plan={**manifest(*cells)["plan"], "facts": about}))) as it:
+        for one in visits:
+            it.append(one)
+
+
+def test_what_nccl_is_faster_with_at_all_sizes_becomes_its_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From runs on disk to nccl.env: tree wins everywhere; the ring of all-gather at one size alone."""
+    auto, tree, ring = (100.0, 200.0, 600.0), (80.0, 150.0, 500.0), (90.0, 250.0, 900.0)
+    for seed in range(5):
+        nccl_run(tmp_path / "runs" / f"r{seed}", "allreduce", {"auto": auto, "tree": tree, "ring": ring}, seed)
+        nccl_run(tmp_path / "runs" / f"g{seed}", "allgather", {"auto": auto, "ring": ring}, 10 + seed)
+    words = ("--topology", "h100-nvlink", "--free", "n[01-02]", "--nodes", "2", "--results", str(tmp_path / "runs"))
+    assert run(*words, "--export", str(tmp_path / "out")) == 0
+    text = capsys.readouterr().out
+    assert "  allreduce   16 on 2 nodes  all    tree simple" in text and "  allgather " not in text
+    (choice,) = read(tmp_path / "out" / "placement.json").choices
+    assert (choice.least, choice.below, choice.library) == (0, None, "NCCL 2.30.7+cuda13")
+    assert choice.gain == pytest.approx((100 / 80 * 200 / 150 * 600 / 500) ** (1 / 3), rel=0.01)
+    said = subprocess.run(
+        ["bash", "-euc", f"source {tmp_path}/out/nccl.env; env"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/bin:/usr/bin"},
+    )
+    found = dict(line.split("=", 1) for line in said.stdout.splitlines() if line.startswith("NCCL_"))
+    assert found == {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "allreduce:simple"}
+    assert "nccl.env can say an algorithm" in text and not (tmp_path / "out" / "nccl_tuner.csv").exists()
 
 
 def test_without_results_algorithms_are_predicted_and_not_exported(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -143,8 +145,46 @@ def test_an_environment_is_for_collectives_with_one_algorithm() -> None:
     command = ["bash", "-euc", f"{made['nccl.env']}echo $NCCL_ALGO"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said == "broadcast:ring;allgather:collnetdirect\n"
+    assert (
+        "\n# Left to the library: allreduce has 'tree' 'll128' with 16 ranks on 2 nodes from 0 to below 1M, "
+        in (made["nccl.env"])
+    )
     with pytest.raises(NotExported, match="one algorithm for all sizes"):
         nccl_environment.files(plan(*ALLREDUCE), Settings())
+
+
+@pytest.mark.parametrize("library", ["NCCL 2.21.5+cuda12.4", "RCCL 2.22.3", "NCCL 2.9.9"])
+def test_an_older_nccl_has_no_algorithm_for_one_collective_alone(library: str) -> None:
+    old = replace(choice("allreduce", "tree"), library=library)
+    with pytest.raises(NotExported, match=f"since 2.24, and these choices were measured with '{re.escape(library)}'"):
+        nccl_environment.files(plan(old), Settings())
+    for later in ("NCCL 2.24.3", "NCCL 2.30.7+cuda13", "RCCL 2.27.7", ""):
+        assert "nccl.env" in nccl_environment.files(plan(replace(old, library=later)), Settings())
+
+
+FEW, MANY = choice("allreduce", "tree"), choice("allreduce", "tree", ranks=32, nodes=4)
+
+
+def test_one_algorithm_for_several_numbers_of_ranks_is_one_for_all() -> None:
+    made = nccl_environment.files(plan(FEW, replace(MANY, gain=3.0)), Settings())
+    assert nccl_environment.parse(made["nccl.env"])["NCCL_ALGO"] == {"allreduce": "tree"}
+    settings = mpich_settings.files(plan(FEW, MANY), Settings())["mpich.env"]
+    assert mpich_settings.parse(settings)["MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"] == "tree"
+
+
+@pytest.mark.parametrize("exporter", [nccl_environment, mpich_settings])
+def test_where_ranks_differ_it_says_which_want_which(exporter: ModuleType) -> None:
+    """Two that differ are in no file; what is said of them beside others is a remark, whatever a plan holds."""
+    other = replace(MANY, algorithm="ring\nexport X=1;")
+    with pytest.raises(NotExported) as refused:
+        exporter.files(plan(FEW, other), Settings())
+    both = (
+        r"allreduce has 'tree' 'simple' with 16 ranks on 2 nodes, 'ring\nexport X=1;' 'simple' with 32 ranks on 4 nodes"
+    )
+    assert str(refused.value).endswith(f"; {both}")
+    (text,) = exporter.files(plan(FEW, other, choice("allgather", "ring")), Settings()).values()
+    assert f"# Left to the library: {both}\n" in text and "ALLREDUCE" not in text and "allreduce:" not in text
+    assert all(line.startswith(("#", "export NCCL_", "export MPIR_CVAR_")) for line in text.splitlines())
 
 
 def test_an_algorithm_that_nccl_has_not_does_not_end_an_export() -> None:
@@ -231,8 +271,27 @@ def test_what_open_mpi_does_not_have_is_refused() -> None:
         openmpi_rules.files(plan(choice("allreduce", "nvls")), Settings())
     with pytest.raises(NotExported, match="the plan chooses no algorithm"):
         openmpi_rules.files(plan(), Settings())
-    with pytest.raises(UsageError, match="allreduce has two choices for 10 bytes"):
+    with pytest.raises(NotExported, match="allreduce has two choices for 10 bytes with 16 ranks"):
         openmpi_rules.files(plan(choice("allreduce", "ring"), choice("allreduce", "ring", 10)), Settings())
+
+
+def test_as_many_ranks_on_other_nodes_do_not_end_an_export() -> None:
+    """The rules are those of the most nodes; what is chosen for the others is said where they would stand."""
+    near, far = choice("allreduce", "ring", ranks=4, nodes=1), choice("allreduce", "linear", 1024, ranks=4, nodes=4)
+    few = choice("allreduce", "ring", ranks=16, nodes=1)
+    made, done = texts(plan(near, far, few, choice("broadcast", "chain", ranks=4, nodes=1)), Settings())
+    rules = openmpi_rules.parse(made["openmpi_rules.conf"]).rules
+    assert {key: [(rule.size, rule.algorithm) for rule in those] for key, those in rules.items()} == {
+        (2, 4): [(0, 0), (1024, 1)],
+        (7, 4): [(0, 2)],
+    }
+    assert (
+        "2 # allreduce, as chosen for 4 ranks on 4 nodes, not for 4 on 1 node or 16 on 1 node\n"
+        in (made["openmpi_rules.conf"])
+    )
+    made, done = texts(plan(near, replace(near, least=10)), Settings())
+    assert "placement.json" in made and "openmpi_rules.conf" not in made
+    assert done.refused["openmpi_rules"].startswith("no Open MPI rules: allreduce has two choices for 10 bytes")
 
 
 OMPI_INFO = Path(os.environ.get("COMMBENCH_OTHER_VENV", ""), "bin", "ompi_info")
@@ -263,7 +322,7 @@ def test_mpich_is_told_what_holds_for_all_sizes() -> None:
         "MPIR_CVAR_ALLGATHER_INTRA_ALGORITHM": "brucks",
         "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
     }
-    with pytest.raises(NotExported, match="holds for all sizes"):
+    with pytest.raises(NotExported, match="is for all sizes"):
         mpich_settings.files(plan(*some[2:]), Settings())
     with pytest.raises(NotExported, match=r"allreduce has .*, and not 'nvls'"):
         mpich_settings.files(plan(choice("allreduce", "nvls")), Settings())

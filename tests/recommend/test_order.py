@@ -108,7 +108,7 @@ def test_rails_are_one_unit_and_spines_another() -> None:
 
 
 def advice(cluster: Cluster, some: Judge, free: list[str] | None = None, **more: object):  # type: ignore[no-untyped-def]
-    places = {name: place for place, name in enumerate(cluster.arrays.nodes)}
+    places = cluster.arrays.places
     where = np.array([places[name] for name in (free or places)])
     return advise(cluster, Wish(some, where, **more))  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,12 @@ def test_what_is_neither_is_an_error() -> None:
         find("h100-nvlin")
     with pytest.raises(UsageError, match="is not there"):
         find("missing/cluster.yaml")
+
+
+def test_nodes_are_found_by_name_and_a_cluster_stays_equal_when_it_is_sent_on() -> None:
+    it = cluster("l40s-pcie")
+    arrays = it.arrays
+    assert [arrays.nodes[arrays.places[name]] for name in arrays.nodes] == list(arrays.nodes)
+    assert arrays.places["n03"] == arrays.nodes.index("n03") and len(arrays.places) == it.nodes
+    again = pickle.loads(pickle.dumps(it))
+    assert again == it and again.arrays.places == arrays.places

@@ -8,15 +8,18 @@ and _.- are plain in all of them. Paths and expressions, which may be more than 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from commbench.errors import UsageError
-from commbench.recommend.plan import Plan
+from commbench.recommend.plan import Choice, Plan
 from commbench.topology.cluster import Cluster
+from commbench.topology.show import counted
+from commbench.units import format_size
 
 LONGEST_HOST = 253  # characters, as of a name in the DNS
 MOST_DEVICES = 4095
+_TOLD = 4  # choices of a collective, at most, of which a reason tells
 CORES = "commbench.recommend --cores N names those near each device"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CPUS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
@@ -104,6 +107,33 @@ def ranks_of(plan: Plan) -> Mapping[str, list[int]]:
     for rank, seat in enumerate(plan.seats):
         found.setdefault(seat.host, []).append(rank)
     return found
+
+
+def one_for_all(choices: Iterable[Choice]) -> tuple[dict[str, Choice], list[str]]:
+    """Return the choice of each collective that has the same for all sizes and all ranks, and what each other one has.
+
+    What is said is one line, whatever the plan holds: it may stand behind a # in a script.
+    """
+    by_collective: dict[str, list[Choice]] = {}
+    for one in choices:
+        by_collective.setdefault(one.collective, []).append(one)
+    found, said = {}, []
+    for collective, mine in by_collective.items():
+        kinds = {(one.algorithm, one.protocol, one.least, one.below) for one in mine}
+        if kinds == {(mine[0].algorithm, mine[0].protocol, 0, None)}:
+            found[collective] = mine[0]
+        else:
+            more = f" and {len(mine) - _TOLD} more" * (len(mine) > _TOLD)
+            said.append(f"{collective} has {', '.join(map(_told, mine[:_TOLD]))}{more}")
+    return found, said
+
+
+def _told(it: Choice) -> str:
+    """Return a choice in words without the collective."""
+    what = repr(it.algorithm[:40]) if it.protocol is None else f"{it.algorithm[:40]!r} {it.protocol[:40]!r}"
+    sizes = f" from {format_size(it.least)}" * (it.least > 0 or it.below is not None)
+    sizes += f" to below {format_size(it.below)}" if it.below is not None else ""
+    return f"{what} with {it.ranks!r} ranks on {counted(it.nodes, 'node')}{sizes}"
 
 
 def on_gpus(plan: Plan) -> bool:

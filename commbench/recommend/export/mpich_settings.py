@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commbench.recommend.export._settings import NotExported, Settings
+from commbench.recommend.export._settings import NotExported, Settings, one_for_all
 from commbench.recommend.plan import Plan
 
 TITLE = "MPICH settings"
@@ -50,17 +50,17 @@ ALGORITHMS: Mapping[str, Mapping[str, str]] = {
 
 def files(plan: Plan, settings: Settings) -> dict[str, str]:
     """Return lines for the shell; raise NotExported where no collective has one algorithm for all sizes."""
-    lines = []
+    whole, others = one_for_all(one for one in plan.choices if one.collective in FUNCTIONS)
+    if not whole:
+        text = "a control variable is for all sizes and ranks, and no collective of the plan has one algorithm for all"
+        raise NotExported("; ".join([f"no MPICH settings: {text}", *others]))
+    lines = [f"# Left to the library: {text}" for text in others]
     for collective, function in FUNCTIONS.items():
-        mine = [one for one in plan.choices if one.collective == collective]
-        if len(mine) == 1 and mine[0].least == 0 and mine[0].below is None:
+        if (one := whole.get(collective)) is not None:
             known = ALGORITHMS[collective]
-            if (name := mine[0].algorithm) not in known:
+            if (name := one.algorithm) not in known:
                 raise NotExported(f"no MPICH settings: {collective} has {', '.join(known)} here, and not {name[:40]!r}")
             lines.append(f"export MPIR_CVAR_{function}_INTRA_ALGORITHM={known[name] or name}")
-    if not lines:
-        text = "a control variable holds for all sizes, and no collective of the plan has one algorithm for all"
-        raise NotExported(f"no MPICH settings: {text}")
     device = "# The device's own collectives would come before these.\nexport MPIR_CVAR_DEVICE_COLLECTIVES=none"
     return {NAME: "\n".join([f"# source {NAME}", *lines, device]) + "\n"}
 

@@ -1,18 +1,22 @@
 """NCCL or RCCL by environment lines, for collectives that have one algorithm at all sizes.
 
 The form for each collective, allreduce:tree;allgather:ring, is NCCL's since 2.24, as is that a word which it does not
-know ends the job. It holds for communicators of every size, and beats a tuner file.
+know ends the job. It holds for communicators of every size, and one that cannot have the algorithm fails at its first
+call; it beats a tuner file.
 """
 
 from __future__ import annotations
 
+import re
+
 from commbench.recommend.export import nccl_tuner
-from commbench.recommend.export._settings import NotExported, Settings
+from commbench.recommend.export._settings import NotExported, Settings, one_for_all
 from commbench.recommend.plan import Choice, Plan
 
 TITLE = "NCCL or RCCL environment"
 LIBRARIES = ("NCCL", "RCCL")  # whose records it may be told of
 NAME = "nccl.env"
+SINCE = (2, 24)  # NCCL with a form for each collective
 SPELLED = {"collnet_direct": "collnetdirect", "collnet_chain": "collnetchain", "nvls_tree": "nvlstree"}
 
 
@@ -20,15 +24,24 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     """Return lines for the shell; raise NotExported where no collective has one algorithm for all sizes."""
     if plan.vendor not in ("nvidia", "amd"):
         raise NotExported("no NCCL environment: these devices are not all NVIDIA's or all AMD's")
-    whole = [choice for choice in plan.choices if choice.collective in nccl_tuner.COLLECTIVES and _alone(choice, plan)]
-    if not whole:
-        raise NotExported("no NCCL environment: it has one algorithm for all sizes, and no collective of the plan has")
+    alike, others = one_for_all(one for one in plan.choices if one.collective in nccl_tuner.COLLECTIVES)
+    if not alike:
+        text = "no NCCL environment: it has one algorithm for all sizes and ranks, and no collective of the plan has"
+        raise NotExported("; ".join([text, *others]))
+    whole = list(alike.values())
+    if old := next((one.library for one in whole if _older(one.library)), None):
+        raise NotExported(
+            f"no NCCL environment: NCCL takes an algorithm for each collective since {'.'.join(map(str, SINCE))}, and "
+            f"these choices were measured with {old[:40]!r}: measure with a later one"
+        )
     said = {}
     for variable, words in (("NCCL_ALGO", _algorithms(whole)), ("NCCL_PROTO", _protocols(whole))):
         if words:
             said[variable] = ";".join(f"{collective}:{word}" for collective, word in words.items())
     lines = "".join(f"export {name}='{value}'\n" for name, value in said.items())
-    return {NAME: f"# For NCCL 2.24 and later:  source {NAME}\n{lines}"}
+    head = f"# For NCCL {'.'.join(map(str, SINCE))} and later:  source {NAME}\n"
+    head += "# A communicator that cannot have its algorithm fails at the first call: leave that collective out then.\n"
+    return {NAME: head + "".join(f"# Left to the library: {text}\n" for text in others) + lines}
 
 
 def parse(text: str) -> dict[str, dict[str, str]]:
@@ -42,9 +55,10 @@ def parse(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _alone(it: Choice, plan: Plan) -> bool:
-    others = [one for one in plan.choices if one.collective == it.collective]
-    return it.least == 0 and it.below is None and others == [it]
+def _older(library: str) -> bool:
+    """Whether this library, as records name it, has no form for each collective; not where nobody said which it is."""
+    found = re.match(r"[NR]CCL ([0-9]+)\.([0-9]+)", library)
+    return found is not None and (int(found[1]), int(found[2])) < SINCE
 
 
 def _algorithms(choices: list[Choice]) -> dict[str, str]:

@@ -6,7 +6,8 @@
 A rule holds from its bytes on; the first is of 0 bytes, and algorithm 0 leaves the choice to the library. The bytes are
 those that commbench calls the size: the vector of all-reduce, reduce and broadcast, all ranks' blocks together of the
 others (coll_tuned_decision_dynamic.c). Each collective has one size of communicators, which holds for all of them: what
-several would mean differs between versions. The numbers of algorithms are ompi_info's.
+several would mean differs between versions. It is that of the choices on the most nodes, with the most ranks there. The
+numbers of algorithms are ompi_info's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from commbench.errors import UsageError
 from commbench.recommend.export._settings import NotExported, Settings
 from commbench.recommend.plan import Choice, Plan
+from commbench.topology.show import counted
 
 TITLE = "Open MPI rules"
 LIBRARIES = ("Open MPI",)  # whose records it may be told of
@@ -106,9 +108,12 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
         mine = [one for one in choices if one.collective == collective]
         if not mine:
             continue
-        ranks = max(one.ranks for one in mine)
-        rules = _rules([one for one in mine if one.ranks == ranks])
-        text += f"{number} # {collective}\n1 # size of communicators\n{ranks} # ranks\n{len(rules)} # rules\n"
+        nodes, ranks = largest = max((one.nodes, one.ranks) for one in mine)
+        rules = _rules([one for one in mine if (one.nodes, one.ranks) == largest])
+        left = sorted({(one.nodes, one.ranks) for one in mine} - {largest})
+        said = " or ".join(f"{count} on {counted(some, 'node')}" for some, count in left)
+        said = f", as chosen for {ranks} ranks on {counted(nodes, 'node')}, not for {said}" if left else ""
+        text += f"{number} # {collective}{said}\n1 # size of communicators\n{ranks} # ranks\n{len(rules)} # rules\n"
         text += "".join(f"{rule.size} {rule.algorithm} 0 0{' 0' * latest}\n" for rule in rules)
     return {RULES: text, ENVIRONMENT: _environment(choices)}
 
@@ -164,7 +169,8 @@ def _rules(choices: list[Choice]) -> list[Rule]:
     size: int | None = 0
     for one in sorted(choices, key=lambda one: one.least):
         if size is None or one.least < size:
-            raise UsageError(f"{one.collective} has two choices for {one.least} bytes: correct the plan")
+            text = f"{one.collective} has two choices for {one.least} bytes with {one.ranks} ranks"
+            raise NotExported(f"no Open MPI rules: {text}: correct the plan")
         known = ALGORITHMS[one.collective]
         if one.algorithm not in known:
             text = f"{one.collective} has {', '.join(known)} in Open MPI, and not {one.algorithm[:40]!r}"
