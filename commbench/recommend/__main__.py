@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from commbench.model.fit import Fit
     from commbench.recommend.advice import Advice, Wish
     from commbench.recommend.batch import Split
+    from commbench.recommend.exporting import Settings
     from commbench.recommend.plan import Choice, Plan
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import Traffic
@@ -90,6 +91,12 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--cores", metavar="N", help="of a node: tells ranges of cores near each device")
     how.add_argument("--export", metavar="DIR", help="write placement.json, and a file for each launcher")
     how.add_argument("--slurm-version", metavar="V", help="the Slurm that will read the export")
+    how.add_argument("--partition", metavar="P", help="of Slurm: where --free slurm looks, and the exported job runs")
+    how.add_argument("--switches", metavar="N[@T]", help="the exported job asks for any nodes on so few leaf switches, "
+                     "and waits for them at most T (01:00:00), instead of the nodes recommended")  # fmt: skip
+    how.add_argument(
+        "--wrapper", action="store_true", help="the exported job seats ranks by a script: a Slurm may take no order"
+    )
     how.add_argument("--picture", metavar="FILE", help="draw nodes by leaf before and after: .png, .svg or .pdf")
     how.add_argument("--json", action="store_true", help="print JSON")
     return it
@@ -116,8 +123,9 @@ def _carry_out(options: argparse.Namespace) -> None:
     picture = _picture_file(options.picture) if options.picture else None
     system = System()
     job = _granted(options, system)
+    asked = _asked_of_slurm(options, bool(job))
     cluster, notes = _described(options, system, job)
-    free = _free(options, system, cluster, job)
+    free, free_notes = _free(options, system, cluster, job)
     runs, cluster, results_notes = _results(options, cluster)
     if cluster.nodes == 1:
         free = list(cluster.arrays.nodes)  # by the name that the results have for it
@@ -130,7 +138,7 @@ def _carry_out(options: argparse.Namespace) -> None:
     advice = advise(cluster, wish)
     plan = replace(
         advice.plan,
-        notes=(*notes, *results_notes, *fitted_notes, *choices_notes, *advice.plan.notes),
+        notes=(*notes, *free_notes, *results_notes, *fitted_notes, *choices_notes, *advice.plan.notes),
         choices=choices,
         samples=split.samples if split else (),
         weights=split.weights if split else (),
@@ -138,7 +146,7 @@ def _carry_out(options: argparse.Namespace) -> None:
     advice = replace(advice, plan=plan)
     if picture is not None:
         _draw(picture, advice, wish)
-    done = _export(options, advice, cluster, system) if options.export else None
+    done = _export(options, advice, cluster, asked, bool(job)) if options.export else None
     if options.json:
         print(json.dumps(_as_json(advice, split), indent=1))
     else:
@@ -178,22 +186,36 @@ def _described(options: argparse.Namespace, system: System, granted: list[str]) 
     like = read(find(options.like)).cluster
     ratio = parse_number(options.oversubscription, "--oversubscription", least=0.01)
     count = parse_whole(each, "--gpus-per-node", least=1) if each is not None else None
+    if options.gpus_per_node and all(block.node_class for block in cluster.blocks):
+        rule = "--gpus-per-node is for nodes nobody described"
+        raise UsageError(f"{rule}, and {options.topology} describes its own: leave it out")
     return complete(cluster, like, ratio, count)
 
 
-def _free(options: argparse.Namespace, system: System, cluster: Cluster, granted: list[str]) -> list[str]:
-    """Return the nodes to choose from, or those of the job."""
+def _free(
+    options: argparse.Namespace, system: System, cluster: Cluster, granted: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return the nodes to choose from, or those of the job, and what to say."""
     from commbench.recommend import slurm
     from commbench.topology.hosts import expand
 
     nodes, name = cluster.arrays.nodes, cluster.name or "the topology"
     known = set(nodes)
+    notes = []
     if options.free is None:
         free = granted or list(nodes)
     elif options.free == "slurm":
-        free = [host for host in slurm.idle(system) if host in known]
-        if not free:
+        found, bare = slurm.idle(system, options.partition or "")
+        idle = [host for host in found if host in known]
+        if not idle:
             raise UsageError(f"no node that Slurm says is idle is one of {name}: name some with --free")
+        bare &= _with_gpus(cluster) & set(idle)  # of which the topology, or what was assumed, says otherwise
+        free = [host for host in idle if host not in bare]
+        if bare:
+            text = f"{len(bare)} of {len(idle)} idle nodes have no GPU, says Slurm (gres/gpu)"
+            if not free:
+                raise UsageError(f"{text}: wait for others, or name nodes with --free")
+            notes.append(f"{text}: left out")
     elif options.free.strip():
         free = list(dict.fromkeys(expand(options.free)))
     else:
@@ -203,11 +225,19 @@ def _free(options: argparse.Namespace, system: System, cluster: Cluster, granted
             f"{unknown[0]} is to be chosen from, and is no node of {name}, which has {', '.join(nodes[:3])}, ...: "
             "correct --free or --topology"
         )
-    return free
+    return free, notes
+
+
+def _with_gpus(cluster: Cluster) -> set[str]:
+    """Return the nodes that have GPUs, as the cluster is described."""
+    kinds = [any(device.vendor != "cpu" for device in kind.devices) for kind in cluster.classes]
+    return {name for name, kind in zip(cluster.arrays.nodes, cluster.arrays.node_class, strict=True) if kinds[kind]}
 
 
 def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Reading], Cluster, list[str]]:
-    """Return the results of this cluster, the cluster with one machine called as they do, and what to say."""
+    """Return the results of this cluster, in which hosts are called as in its topology; the cluster, with one machine
+    called as the results do; and what to say.
+    """
     from commbench.results.collect import collect
     from commbench.topology.hosts import expand
 
@@ -222,11 +252,40 @@ def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Readin
     if len(hosts) == 1 and cluster.nodes == 1:  # one machine, whatever either calls it
         blocks = tuple(replace(block, nodes=(other[0],)) if block.nodes else block for block in cluster.blocks)
         return runs, replace(cluster, blocks=blocks), [f"{cluster.arrays.nodes[0]} is {other[0]}, as the results say"]
+    names = _names_here(other, hosts, known)
+    if len(names) == len(other):
+        more = f" and {len(names) - 1} more alike" if len(names) > 1 else ""
+        said = f"the results call {names[other[0]]} {other[0]}{more}: the same hosts but for the domain"
+        return [_renamed(run, names) for run in runs], cluster, [said]
+    other = [host for host in other if host not in names]
     lacking = f"{cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
     text = f"{', '.join(options.results)} is of hosts that {lacking}"
     if not options.other_cluster:
         raise UsageError(f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without")
     return [], cluster, [f"{text}: left out, as --other-cluster asks"]
+
+
+def _names_here(other: Sequence[str], hosts: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """Return how the topology calls hosts whose names differ from its own by a domain alone, each of one host only."""
+    from collections import Counter
+
+    from commbench.topology.hosts import counterparts
+
+    found = {host: its[0] for host, its in counterparts(other, known).items() if len(its) == 1}
+    claimed = Counter(found.values())
+    return {host: name for host, name in found.items() if claimed[name] == 1 and name not in hosts}
+
+
+def _renamed(run: Reading, names: Mapping[str, str]) -> Reading:
+    """Return results with other names of hosts."""
+    from commbench.results.reading import Reading
+    from commbench.topology.hosts import expand
+
+    records = (
+        replace(record, hosts=",".join(names.get(host, host) for host in expand(record.hosts or "")))
+        for record in run.records
+    )
+    return Reading.of(run.source, run.format, records)
 
 
 def _fitted(
@@ -421,13 +480,41 @@ def _vendors(cluster: Cluster, free: Any, ranks: int, granted: bool) -> set[str]
     return found if len(found) == 1 or granted else of(choose(cluster, tree(cluster), free, ranks).nodes)
 
 
-def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> list[str]:
-    """Write the files, and return what to say of them."""
+def _asked_of_slurm(options: argparse.Namespace, granted: bool) -> Settings:
+    """Return what an exported job asks of Slurm; raise UsageError, before the search, where nothing would read it."""
     from commbench.recommend.export._settings import version
-    from commbench.recommend.exporting import Settings, export, exporters
+    from commbench.recommend.exporting import Settings
+    from commbench.units import parse_whole
 
-    slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
-    settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
+    for name, text in (("--partition", options.partition), ("--switches", options.switches)):
+        if text == "":
+            raise UsageError(f"{name} says nothing: leave it out")
+    if not options.export and (options.switches or options.wrapper):
+        name = "--switches" if options.switches else "--wrapper"
+        raise UsageError(f"{name} is for the job that --export writes: give a folder, or leave it out")
+    if options.partition and not options.export and options.free != "slurm":
+        raise UsageError("--partition is for --free slurm, and for the job that --export writes: give one of them too")
+    if options.switches and (granted or options.wrapper):
+        rest = "--wrapper seats ranks on those recommended" if options.wrapper else "this job has its nodes already"
+        raise UsageError(f"--switches asks for any nodes, and {rest}: give one of both")
+    number, at, wait = (options.switches or "").partition("@")
+    if at and not wait:
+        raise UsageError(f"--switches is N or N@T, as 2@01:00:00, not {options.switches!r:.80}")
+    return Settings(
+        slurm=version(options.slurm_version, "--slurm-version") if options.slurm_version else None,
+        partition=options.partition or "",
+        nodelist=not options.switches,
+        switches=parse_whole(number, "--switches", least=1) if number or at else None,
+        wait=wait,
+        wrapper=options.wrapper,
+    )
+
+
+def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, asked: Settings, granted: bool) -> list[str]:
+    """Write the files, and return what to say of them."""
+    from commbench.recommend.exporting import export, exporters
+
+    settings = replace(asked, openmpi=_open_mpi(advice.plan), cluster=cluster)
     done = export(advice.plan, settings, Path(options.export))
     lines = [f"# written to {options.export}: placement.json"]
     lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.files.items())]
@@ -439,23 +526,29 @@ def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, syste
                 "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
             )
     lines += [f"#   {why}" for _, why in sorted(refused.items())]
-    return [*lines, *_job(options, advice.plan, cluster)] if "slurm" in done.files else lines
+    return [*lines, *_job(options, advice.plan, cluster, granted)] if "slurm" in done.files else lines
 
 
-def _job(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[str]:
-    """Return what to know of the nodes that the job waits for, and how to submit it."""
+def _job(options: argparse.Namespace, plan: Plan, cluster: Cluster, granted: bool) -> list[str]:
+    """Return what to know of the nodes that the job waits for, and how to start it: here, where it has them."""
     import shlex
 
+    from commbench.recommend.export.slurm import JOB
     from commbench.topology.hosts import fold
     from commbench.topology.shipped import shipped
 
-    lines = []
-    if cluster.nodes > 1 and options.topology and not (options.free or options.current or options.allocation):
+    lines: list[str] = []
+    out = shlex.quote(options.export)
+    if granted:
+        return [f"# next: COMMBENCH_PLACEMENT={out} bash {out}/{JOB} COMMAND..."]
+    if options.switches:
+        lines.append(f"#   {JOB} takes any nodes on so few switches, in Slurm's own order")
+    elif cluster.nodes > 1 and options.topology and not (options.free or options.current or options.allocation):
         free = f"nobody said which nodes are free: all {cluster.nodes} are taken to be (--free slurm, or a host list)"
-        lines.append(f"#   {free}; job.sbatch waits for just {fold(plan.hosts)}")
+        lines.append(f"#   {free}; {JOB} waits for just {fold(plan.hosts)}")
     if options.topology in shipped() and not options.results:  # which would have been refused, or named the node
         lines.append(f"#   {options.topology} is shipped, and its node names are made up: Slurm knows none of them")
-    return [*lines, f"# next: cd {shlex.quote(options.export)} && sbatch job.sbatch COMMAND..."]
+    return [*lines, f"# next: cd {out} && sbatch {JOB} COMMAND..."]
 
 
 def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
