@@ -16,13 +16,16 @@ from commbench.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, print
 from commbench.measure.parser import Parser
 from commbench.measure.streams import Patient
 from commbench.recommend.plan import Plan, Seat, read
+from commbench.topology.hosts import same_host
 
 SHOWN = 16  # ranks that are named
 SECONDS = 300.0  # for ranks to meet
 
 EXAMPLES = """examples:
   mpirun -n 16 python -m commbench.verify placement.json && mpirun -n 16 python train.py
-  srun --ntasks=256 --distribution=arbitrary python -m commbench.verify placement.json
+  cd out && sbatch job.sbatch true    # in Slurm: the exported job checks itself, and this one does no more
+  SLURM_HOSTFILE=hosts.slurm srun --ntasks=256 --distribution=arbitrary --gpu-bind=none ./device.sh \\
+      python -m commbench.verify placement.json    # the same in a job script of your own
   torchrun ... -m commbench.verify placement.json --warn
 
 exit codes: 0 all ranks sit as planned; 1 some do not, and are named; 2 bad usage
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         trouble = str(error)
     if launched.by_mpirun:
         _agree(plan, trouble, warn)
-    speaks = launched.rank == 0 or _local_rank(os.environ) == 0  # a file may be missing on one host alone
+    speaks = 0 in (launched.rank, launched.node_rank)  # a file may be missing on one host alone
     if trouble or plan is None:
         _usage(trouble, launched, speaks)
     device = device_of(os.environ, plan)
@@ -99,11 +102,6 @@ def compare(plan: Plan, rank: int, size: int, host: str, device: int | None) -> 
     return f"rank {rank} is planned on {_at(seat)}, and sits on {host}{there}"
 
 
-def same_host(one: str, other: str) -> bool:
-    """Whether two names are one host's: the same, or one of them the other without its domain."""
-    return one == other or one.partition(".")[0] == other or other.partition(".")[0] == one
-
-
 def host_of(environment: Mapping[str, str]) -> str:
     """Return this host's name: what Slurm calls it, else its own."""
     return environment.get("SLURMD_NODENAME") or os.uname().nodename
@@ -117,20 +115,20 @@ def device_of(environment: Mapping[str, str], plan: Plan) -> int | None:
     """
     if plan.vendor == "cpu":
         return None
-    local = _local_rank(environment)
+    local = launch(environment).node_rank
     shown: list[int] | None = None
     for name in _VISIBLE.get(plan.vendor, _VISIBLE["nvidia"] + _VISIBLE["amd"]):
-        text = environment.get(name)
-        if text is None:
+        if name not in environment:
             continue
-        numbers = text.split(",")
-        if not all(number.strip().isdecimal() for number in numbers):
+        places = _numbers(environment[name])
+        if places is None:
             return None  # by a UUID, or none at all
-        places = [int(number) for number in numbers]
         if shown is not None and plan.vendor == "amd":  # HIP counts among those that ROCR shows
             places = [shown[place] for place in places if place < len(shown)]
         elif shown is not None:
             continue
+        elif (places := _on_node(places, environment)) is None:
+            return None
         shown = places
     if shown is None:
         return local
@@ -140,12 +138,29 @@ def device_of(environment: Mapping[str, str], plan: Plan) -> int | None:
 
 
 _VISIBLE = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
-_LOCAL = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK")
 
 
-def _local_rank(environment: Mapping[str, str]) -> int | None:
-    names = _LOCAL if "TORCHELASTIC_RUN_ID" not in environment else _LOCAL[::-1]
-    return next((int(environment[name]) for name in names if environment.get(name, "").isdecimal()), None)
+def _on_node(shown: list[int], environment: Mapping[str, str]) -> list[int] | None:
+    """Return the node's own numbers of devices that a task is shown; None where they may be one or the other.
+
+    Under ConstrainDevices Slurm shows them by their places among those granted, else by the node's numbers. Those
+    granted it names by the node's own (srun(1)): a task's in SLURM_STEP_GPUS, a batch script's in SLURM_JOB_GPUS, which
+    tasks on other nodes inherit.
+    """
+    batch = "" if "SLURM_STEP_ID" in environment else environment.get("SLURM_JOB_GPUS", "")
+    granted = _numbers(environment.get("SLURM_STEP_GPUS") or batch)
+    if granted is None:
+        return shown
+    by_place = [granted[place] for place in shown if place < len(granted)]
+    if len(by_place) < len(shown) or by_place == shown:
+        return shown
+    return None if set(shown) <= set(granted) else by_place
+
+
+def _numbers(text: str) -> list[int] | None:
+    """Return a list of numbers, None where it is none."""
+    numbers = [number.strip() for number in text.split(",")]
+    return [int(number) for number in numbers] if all(map(str.isdecimal, numbers)) else None
 
 
 def _agree(plan: Plan | None, trouble: str, warn: bool) -> NoReturn:

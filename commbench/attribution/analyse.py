@@ -24,6 +24,7 @@ from commbench.attribution.layers import LAYERS, Layers, Window, layers, whole, 
 from commbench.attribution.matching import Refusal, match
 from commbench.attribution.trace import LEFT_OUT, Trace
 from commbench.errors import UsageError
+from commbench.topology.hosts import counterparts
 from commbench.topology.show import counted
 from commbench.units import format_ranges
 
@@ -172,7 +173,11 @@ def _of_model(model: str, traces: Sequence[Trace], records: Sequence[Record]) ->
     its, others = ({one.host for one in traces if (one.model == model) == same} for same in (True, False))
     if not others:
         return records
-    return [one for one in records if (hosts := set(one.hosts.split(","))) & its and not hosts & others]
+
+    def has(record: Record, hosts: Collection[str]) -> bool:
+        return any(counterparts(record.hosts.split(","), hosts).values())
+
+    return [one for one in records if has(one, its) and not has(one, others)]
 
 
 def set_against(how: Alignment) -> bool:

@@ -25,6 +25,7 @@ from commbench.attribution.trace import MESSAGE, Trace
 from commbench.results.reading import UNKNOWN
 from commbench.results.stats import median
 from commbench.results.status import OK
+from commbench.topology.hosts import counterparts
 from commbench.units import format_size
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _alone(kind: _Kind, records: Sequence[Record]) -> tuple[tuple[int, int, int]
 def _same_hosts(kind: _Kind, record: Record) -> bool:
     """Whether a record is of the hosts of the trace, as far as both tell."""
     measured = {host for host in record.hosts.split(",") if host and host != UNKNOWN}
-    return not measured or not kind.hosts or kind.hosts <= measured
+    return not measured or all(counterparts(kind.hosts, measured).values())
 
 
 # What ports say

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from commbench.model.fit import Fit
     from commbench.recommend.advice import Advice, Wish
     from commbench.recommend.batch import Split
-    from commbench.recommend.exporting import Export
-    from commbench.recommend.plan import Choice, Plan
+    from commbench.recommend.job import Done
+    from commbench.recommend.plan import Choice
     from commbench.recommend.score import Judge
     from commbench.recommend.traffic import Traffic
     from commbench.results.reading import Reading
@@ -41,6 +41,8 @@ PARTNERS = {
     "--throughput": "--batch",
     "--micro-batch-size": "--batch",
     "--slurm-version": "--export",
+    "--switches": "--export",
+    "--wrapper": "--export",
     "--other-cluster": "--results",
 }
 SAID_BY_TRAFFIC = ("--axes", "--bytes", "--preset", "--micro-batches", "--collectives", "--algo")
@@ -102,6 +104,12 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--cores", metavar="N", help="of a node: tells ranges of cores near each device")
     how.add_argument("--export", metavar="DIR", help="write placement.json, and a file for each launcher")
     how.add_argument("--slurm-version", metavar="V", help="the Slurm that will read the export")
+    how.add_argument("--partition", metavar="P", help="of Slurm: where --free slurm looks, and the exported job runs")
+    how.add_argument("--switches", metavar="N[@T]", help="the exported job asks for any nodes on so few leaf switches, "
+                     "and waits for them at most T (01:00:00), instead of the nodes recommended")  # fmt: skip
+    how.add_argument(
+        "--wrapper", action="store_true", help="the exported job seats ranks by a script: a Slurm may take no order"
+    )
     how.add_argument("--picture", metavar="FILE", help="draw nodes by leaf before and after: .png, .svg or .pdf")
     how.add_argument("--json", action="store_true", help="print JSON")
     return it
@@ -122,28 +130,29 @@ def _need() -> None:
 def _carry_out(options: argparse.Namespace) -> None:
     _need()
     _fit_together(options)
-    from commbench.recommend import screen
+    from commbench.recommend import job, screen
     from commbench.recommend.advice import advise
     from commbench.system import System
 
     picture = _picture_file(options.picture) if options.picture else None
     system = System()
-    job = _granted(options, system)
-    cluster, notes = _described(options, system, job)
-    free = _free(options, system, cluster, job)
+    granted = _granted(options, system)
+    wanted = job.asked(options, bool(granted))
+    cluster, notes = _described(options, system, granted)
+    free, free_notes = _free(options, system, cluster, granted)
     runs, cluster, results_notes = _results(options, cluster)
     if cluster.nodes == 1:
         free = list(cluster.arrays.nodes)  # by the name that the results have for it
     cluster, fitted, wish_facts, fitted_notes = _fitted([run.records for run in runs], cluster)
-    traffic = _traffic(options, cluster, free, bool(job))
+    traffic = _traffic(options, cluster, free, bool(granted))
     fitted_notes += _beyond(fitted, traffic)
     split = _split(options, traffic)
-    wish = _wish(options, cluster, free, traffic, wish_facts, bool(job))
+    wish = _wish(options, cluster, free, traffic, wish_facts, bool(granted))
     choices, choices_notes = _choices(runs)
     advice = advise(cluster, wish)
     plan = replace(
         advice.plan,
-        notes=(*notes, *results_notes, *fitted_notes, *choices_notes, *advice.plan.notes),
+        notes=(*notes, *free_notes, *results_notes, *fitted_notes, *choices_notes, *advice.plan.notes),
         choices=choices,
         samples=split.samples if split else (),
         weights=split.weights if split else (),
@@ -151,11 +160,11 @@ def _carry_out(options: argparse.Namespace) -> None:
     advice = replace(advice, plan=plan)
     if picture is not None:
         _draw(picture, advice, wish)
-    done = _export(options, advice, cluster, system) if options.export else None
+    done = job.hand_over(options, advice, cluster, wanted, bool(granted)) if options.export else None
     if options.json:
         print(json.dumps(_as_json(advice, split, done), indent=1))
     else:
-        print("\n".join([*screen.lines(advice, bool(runs), split), *(_written(done) if done else ())]))
+        print("\n".join([*screen.lines(advice, bool(runs), split), *(job.lines(done) if done else ())]))
 
 
 def _fit_together(options: argparse.Namespace) -> None:
@@ -204,22 +213,36 @@ def _described(options: argparse.Namespace, system: System, granted: list[str]) 
     like = read(find(options.like)).cluster
     ratio = parse_number(options.oversubscription, "--oversubscription", least=0.01)
     count = parse_whole(each, "--gpus-per-node", least=1) if each is not None else None
+    if options.gpus_per_node and all(block.node_class for block in cluster.blocks):
+        rule = "--gpus-per-node is for nodes nobody described"
+        raise UsageError(f"{rule}, and {options.topology} describes its own: leave it out")
     return complete(cluster, like, ratio, count)
 
 
-def _free(options: argparse.Namespace, system: System, cluster: Cluster, granted: list[str]) -> list[str]:
-    """Return the nodes to choose from, or those of the job."""
+def _free(
+    options: argparse.Namespace, system: System, cluster: Cluster, granted: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return the nodes to choose from, or those of the job, and what to say."""
     from commbench.recommend import slurm
     from commbench.topology.hosts import expand
 
     nodes, name = cluster.arrays.nodes, cluster.name or "the topology"
     known = set(nodes)
+    notes = []
     if options.free is None:
         free = granted or list(nodes)
     elif options.free == "slurm":
-        free = [host for host in slurm.idle(system) if host in known]
-        if not free:
+        found, bare = slurm.idle(system, options.partition or "")
+        idle = [host for host in found if host in known]
+        if not idle:
             raise UsageError(f"no node that Slurm says is idle is one of {name}: name some with --free")
+        bare &= _with_gpus(cluster) & set(idle)  # of which the topology, or what was assumed, says otherwise
+        free = [host for host in idle if host not in bare]
+        if bare:
+            text = f"{len(bare)} of {len(idle)} idle nodes have no GPU, says Slurm (gres/gpu)"
+            if not free:
+                raise UsageError(f"{text}: wait for others, or name nodes with --free")
+            notes.append(f"{text}: left out")
     elif options.free.strip():
         free = list(dict.fromkeys(expand(options.free)))
     else:
@@ -229,11 +252,19 @@ def _free(options: argparse.Namespace, system: System, cluster: Cluster, granted
             f"{unknown[0]} is to be chosen from, and is no node of {name}, which has {', '.join(nodes[:3])}, ...: "
             "correct --free or --topology"
         )
-    return free
+    return free, notes
+
+
+def _with_gpus(cluster: Cluster) -> set[str]:
+    """Return the nodes that have GPUs, as the cluster is described."""
+    kinds = [any(device.vendor != "cpu" for device in kind.devices) for kind in cluster.classes]
+    return {name for name, kind in zip(cluster.arrays.nodes, cluster.arrays.node_class, strict=True) if kinds[kind]}
 
 
 def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Reading], Cluster, list[str]]:
-    """Return the results of this cluster, the cluster with one machine called as they do, and what to say."""
+    """Return the results of this cluster, in which hosts are called as in its topology; the cluster, with one machine
+    called as the results do; and what to say.
+    """
     from commbench.results.collect import collect
     from commbench.topology.hosts import expand
 
@@ -248,11 +279,40 @@ def _results(options: argparse.Namespace, cluster: Cluster) -> tuple[list[Readin
     if len(hosts) == 1 and cluster.nodes == 1:  # one machine, whatever either calls it
         blocks = tuple(replace(block, nodes=(other[0],)) if block.nodes else block for block in cluster.blocks)
         return runs, replace(cluster, blocks=blocks), [f"{cluster.arrays.nodes[0]} is {other[0]}, as the results say"]
+    names = _names_here(other, hosts, known)
+    if len(names) == len(other):
+        more = f" and {len(names) - 1} more alike" if len(names) > 1 else ""
+        said = f"the results call {names[other[0]]} {other[0]}{more}: the same hosts but for the domain"
+        return [_renamed(run, names) for run in runs], cluster, [said]
+    other = [host for host in other if host not in names]
     lacking = f"{cluster.name or 'the topology'} does not have ({', '.join(other[:3])})"
     text = f"{', '.join(options.results)} is of hosts that {lacking}"
     if not options.other_cluster:
         raise UsageError(f"{text}: results of another cluster say nothing of this one; --other-cluster goes on without")
     return [], cluster, [f"{text}: left out, as --other-cluster asks"]
+
+
+def _names_here(other: Sequence[str], hosts: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """Return how the topology calls hosts whose names differ from its own by a domain alone, each of one host only."""
+    from collections import Counter
+
+    from commbench.topology.hosts import counterparts
+
+    found = {host: its[0] for host, its in counterparts(other, known).items() if len(its) == 1}
+    claimed = Counter(found.values())
+    return {host: name for host, name in found.items() if claimed[name] == 1 and name not in hosts}
+
+
+def _renamed(run: Reading, names: Mapping[str, str]) -> Reading:
+    """Return results with other names of hosts."""
+    from commbench.results.reading import Reading
+    from commbench.topology.hosts import expand
+
+    records = (
+        replace(record, hosts=",".join(names.get(host, host) for host in expand(record.hosts or "")))
+        for record in run.records
+    )
+    return Reading.of(run.source, run.format, records)
 
 
 def _fitted(
@@ -442,72 +502,6 @@ def _vendors(cluster: Cluster, free: Any, ranks: int, granted: bool) -> set[str]
     return found if len(found) == 1 or granted else of(choose(cluster, tree(cluster), free, ranks).nodes)
 
 
-@dataclass(frozen=True)
-class _Done:
-    """An export: what became of it, what to know of it, and the command that comes next, None where there is none."""
-
-    folder: str
-    plan: Plan
-    export: Export
-    notes: tuple[str, ...] = ()
-    next: str | None = None
-
-
-def _export(options: argparse.Namespace, advice: Advice, cluster: Cluster, system: System) -> _Done:
-    """Write the files."""
-    from commbench.recommend.export._settings import version
-    from commbench.recommend.exporting import Settings, export
-
-    slurm = version(options.slurm_version, "--slurm-version") if options.slurm_version else None
-    settings = Settings(slurm=slurm, openmpi=_open_mpi(advice.plan), cluster=cluster)
-    done = _Done(options.export, advice.plan, export(advice.plan, settings, Path(options.export)))
-    return _submitted(done, options, cluster) if "slurm" in done.export.files else done
-
-
-def _written(done: _Done) -> list[str]:
-    """Return what to say of an export."""
-    from commbench.recommend.exporting import exporters
-
-    lines = [f"# written to {done.folder}: placement.json"]
-    lines += [f"#   {name}: {', '.join(files)}" for name, files in sorted(done.export.files.items())]
-    refused = dict(done.export.refused)
-    if not done.plan.choices:  # for all of these there is one reason
-        settings_of = [name for name in refused if hasattr(exporters()[name], "LIBRARIES")]
-        if [refused.pop(name) for name in settings_of]:
-            lines.append(
-                "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
-            )
-    lines += [f"#   {text}" for text in (*(why for _, why in sorted(refused.items())), *done.notes)]
-    return lines if done.next is None else [*lines, f"# next: {done.next}"]
-
-
-def _submitted(done: _Done, options: argparse.Namespace, cluster: Cluster) -> _Done:
-    """Return the export with what to know of the nodes that its job waits for, and how to submit it."""
-    import shlex
-
-    from commbench.topology.hosts import fold
-    from commbench.topology.shipped import shipped
-
-    notes = []
-    if cluster.nodes > 1 and options.topology and not (options.free or options.current or options.allocation):
-        free = f"nobody said which nodes are free: all {cluster.nodes} are taken to be (--free slurm, or a host list)"
-        notes.append(f"{free}; job.sbatch waits for just {fold(done.plan.hosts)}")
-    if options.topology in shipped() and not options.results:  # which would have been refused, or named the node
-        notes.append(f"{options.topology} is shipped, and its node names are made up: Slurm knows none of them")
-    command = f"cd {shlex.quote(done.folder)} && sbatch job.sbatch COMMAND..."
-    return replace(done, notes=tuple(notes), next=command)
-
-
-def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
-    """Return the version of Open MPI that algorithms were chosen for, None where it is another library."""
-    import re
-
-    from commbench.recommend.export._settings import version
-
-    found = next((re.search(r"^Open MPI v?([0-9.]+[0-9])", one.library) for one in plan.choices), None)
-    return version(found[1]) if found else None
-
-
 def _picture_file(name: str) -> Path:
     """Return the file of a picture; raise UsageError, before the search, where none could be drawn into it."""
     from importlib.util import find_spec
@@ -540,7 +534,9 @@ def _draw(path: Path, advice: Advice, wish: Wish) -> None:
             raise UsageError(f"{path} cannot be written ({error.strerror}): name another file") from None
 
 
-def _as_json(advice: Advice, split: Split | None, done: _Done | None) -> dict[str, Any]:
+def _as_json(advice: Advice, split: Split | None, done: Done | None) -> dict[str, Any]:
+    from commbench.recommend import job
+
     left = advice.left
     return {
         "predicted": True,
@@ -566,20 +562,7 @@ def _as_json(advice: Advice, split: Split | None, done: _Done | None) -> dict[st
         "error": advice.error,
         "error_source": advice.error_source,
         "batch": {**asdict(split), "gain": split.gain} if split else None,
-        "export": _export_as_json(done) if done else None,
-    }
-
-
-def _export_as_json(done: _Done) -> dict[str, Any]:
-    from commbench.recommend.plan import NAME
-
-    files = dict.fromkeys(name for names in done.export.files.values() for name in names)
-    return {
-        "folder": done.folder,
-        "files": [NAME, *files],
-        "refused": dict(done.export.refused),
-        "notes": list(done.notes),
-        "next": done.next,
+        "export": job.as_json(done) if done else None,
     }
 
 

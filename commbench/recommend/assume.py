@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from commbench.errors import UsageError
 from commbench.topology.cluster import Cluster
 from commbench.topology.node import DEFAULT, NodeClass
 
@@ -20,7 +21,12 @@ def complete(
     classes, blocks = cluster.classes, cluster.blocks
     if any(not one.node_class for one in blocks):
         node = like.classes[0]
-        if gpus is not None and gpus < len(node.devices):
+        if gpus is not None and gpus > len(node.devices):
+            raise UsageError(
+                f"{gpus} devices a node (--gpus-per-node, or SLURM_GPUS_ON_NODE of this job), and the assumed nodes "
+                f"(--like{like.name and f' {like.name}'}) have {len(node.devices)}: name other nodes with --like"
+            )
+        if gpus is not None:
             node = _fewer(node, gpus)
         taken = {one.name for one in classes}
         node = replace(node, name=node.name if node.name not in taken else f"assumed {node.name}")

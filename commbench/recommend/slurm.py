@@ -17,15 +17,26 @@ _PRINT = (
 )
 
 
-def idle(system: System) -> list[str]:
-    """Return the nodes that are idle."""
-    answer = system.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
-    hosts = list(dict.fromkeys(host for line in answer.text.split() for host in expand(line)))
-    if not hosts:
-        raise UsageError(
-            f"no node is idle, says Slurm {f'({answer.trouble})' if answer.trouble else ''}: name some with --free"
-        )
-    return hosts
+def idle(system: System, partition: str = "") -> tuple[list[str], set[str]]:
+    """Return the nodes that are idle, and which of them have no GPU where Slurm says of others that they have some."""
+    asked = ("-h", *(["-p", partition] if partition else []))
+    answer = system.run("sinfo", *asked, "-N", "-t", "idle", "-o", "%N %G")
+    gpus: dict[str, bool] = {}
+    for line in answer.text.splitlines():
+        name, _, gres = line.strip().partition(" ")
+        for host in expand(name) if name else ():
+            gpus[host] = gpus.get(host, False) or _has_gpus(gres)
+    if not gpus:
+        where = f" in {partition}" if partition else ""
+        why = f" ({answer.trouble})" if answer.trouble else ""
+        raise UsageError(f"no node is idle{where}, says Slurm{why}: name some with --free")
+    counted = any(gpus.values()) or any(map(_has_gpus, system.run("sinfo", *asked, "-o", "%G").text.splitlines()))
+    return list(gpus), {host for host, some in gpus.items() if counted and not some}
+
+
+def _has_gpus(gres: str) -> bool:
+    """Whether a list of generic resources, gpu:h100:8(S:0-1),nvme:1, has GPUs."""
+    return any(one.strip().partition(":")[0] == "gpu" for one in gres.split(","))
 
 
 def topology(system: System) -> Cluster:

@@ -1,4 +1,4 @@
-"""Lists of hosts as Slurm writes them, n[01-04,07], and back.
+"""Lists of hosts as Slurm writes them, n[01-04,07], and back; names of one host with and without its domain.
 
 Lists with several ranges in a name are read by ClusterShell, which the extra `topology` brings.
 """
@@ -6,7 +6,7 @@ Lists with several ranges in a name are read by ClusterShell, which the extra `t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -66,6 +66,21 @@ def fold(hosts: Iterable[str]) -> str:
         alone = len(spans) == 1 and "-" not in spans[0]
         listed[before, 1 + width] = before + (spans[0] if alone else f"[{','.join(spans)}]")
     return ",".join(listed[key] for key in sorted(listed))
+
+
+def same_host(one: str, other: str) -> bool:
+    """Whether two names are one host's: the same, or one of them the other without its domain."""
+    return one == other or one.partition(".")[0] == other or other.partition(".")[0] == one
+
+
+def counterparts(names: Iterable[str], known: Iterable[str]) -> Mapping[str, list[str]]:
+    """Return for each of `names` those of `known` that are the same host's."""
+    by_first: dict[str, list[str]] = {}
+    for name in dict.fromkeys(known):
+        by_first.setdefault(name.partition(".")[0], []).append(name)
+    return {
+        name: [other for other in by_first.get(name.partition(".")[0], ()) if same_host(name, other)] for name in names
+    }
 
 
 def _spans(numbers: Iterable[int]) -> list[list[int]]:

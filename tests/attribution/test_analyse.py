@@ -79,7 +79,8 @@ def test_nobody_is_convicted_where_ranks_take_turns() -> None:
     assert found.culprits and convicted(found) == []
 
 
-def test_of_several_models_of_device_each_has_the_bandwidth_of_its_own_hosts() -> None:
+@pytest.mark.parametrize("domain", ["", ".hpc.example"])
+def test_of_several_models_of_device_each_has_the_bandwidth_of_its_own_hosts(domain: str) -> None:
     rows = [
         record(
             "copy baseline",
@@ -88,7 +89,7 @@ def test_of_several_models_of_device_each_has_the_bandwidth_of_its_own_hosts() -
             status="ok",
             simulated=False,
             algbw=rate,
-            hosts=hosts,
+            hosts=",".join(f"{host}{domain}" for host in hosts.split(",")),
         )
         for rate, hosts in ((1400.0, "a"), (2900.0, "b"), (3000.0, "a,b"))
     ]

@@ -130,7 +130,15 @@ def test_without_records_that_is_said() -> None:
     assert only().record == "no records were given"
 
 
-@pytest.mark.parametrize("changes", [{"hosts": "unknown"}, {"nnodes": None}, {"hosts": "node0,node1,node2"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hosts": "unknown"},
+        {"nnodes": None},
+        {"hosts": "node0,node1,node2"},
+        {"hosts": "node1.hpc.example,node0.hpc.example"},
+    ],
+)
 def test_records_that_do_not_contradict_the_trace_fit(changes: dict[str, Any]) -> None:
     assert only(ours(**changes)).alone == 500_000
 

@@ -22,6 +22,8 @@ from commbench.results import collect
 from commbench.results.collect import OWN
 from commbench.results.journal import Journal
 from commbench.results.record import Record
+from commbench.topology.reading import read as read_topology
+from commbench.topology.shipped import find
 from tests.runs import cell, facts, group, manifest, visit
 
 TREE = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1,3,5,7]
@@ -114,7 +116,7 @@ def test_a_node_of_a_topology_without_switches_is_no_block(tmp_path: Path, capsy
     assert "taken to be" not in capsys.readouterr().out  # there is no other node
     assert (tmp_path / "mpich.sh").exists()
     text = (tmp_path / "job.sbatch").read_text()
-    assert "\nlaunch=(srun --ntasks=2 --distribution=arbitrary)\n" in text
+    assert "\nlaunch=(srun --nodes=1 --ntasks=2 --distribution=arbitrary)\n" in text
     assert "2 ranks on 1 node as" in text
 
 
@@ -210,6 +212,104 @@ def test_idle_nodes_that_the_topology_has_not_are_not_taken_for_all(
     assert "no node that Slurm says is idle is one of the topology" in capsys.readouterr().err
 
 
+SINFO = """#!/bin/sh
+echo "$*" >> "$0.asked"
+case "$*" in *%N*) cat "$0.txt" ;; *) printf '%b' "{all}" ;; esac
+"""
+
+
+def sinfo(folder: Path, idle: str, kinds: str = "") -> Path:
+    """Slurm's sinfo, with idle nodes, and the resources of all; return the file of what it was asked."""
+    command(folder, "sinfo", idle)
+    (folder / "sinfo").write_text(SINFO.replace("{all}", kinds))
+    return folder / "sinfo.asked"
+
+
+def test_idle_nodes_without_gpus_are_left_out_where_others_have_some(
+    slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sinfo(slurm, "n1 gpu:h100:8(S:0-1)\nn2 (null)\nn3 nvme:1,gpu:8\nn4 shard:gpu:8\nn4 (null)\nn5 gpu:8\nn5 gpu:8\n")
+    words = ("--topology", "slurm", "--free", "slurm", "--json", "--gpus")
+    assert run(*words, "24") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(found["nodes"]["names"]) == ["n1", "n3", "n5"]
+    assert "2 of 5 idle nodes have no GPU, says Slurm (gres/gpu): left out" in found["plan"]["notes"]
+    assert run(*words, "32") == 2
+    assert "32 GPUs are asked for, and the 3 free nodes have 24" in capsys.readouterr().err
+
+
+def test_where_all_that_is_idle_has_no_gpu_that_is_said(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sinfo(slurm, "n1 (null)\nn2 (null)\n", "(null)\ngpu:8\n")
+    words = ("--topology", "slurm", "--free", "slurm", "--gpus", "16")
+    assert run(*words) == 2
+    assert "2 of 2 idle nodes have no GPU, says Slurm (gres/gpu): wait for others" in capsys.readouterr().err
+    sinfo(slurm, "n1 (null)\nn2 (null)\n", "(null)\n")  # a Slurm that counts no GPUs says nothing of them
+    assert run(*words) == 0
+
+
+def test_nodes_that_are_described_without_gpus_are_free_without(
+    slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sinfo(slurm, "vm (null)\n", "(null)\ngpu:8\n")
+    name = read_topology(find("two-core")).cluster.arrays.nodes[0]
+    sinfo(slurm, f"{name} (null)\n", "(null)\ngpu:8\n")
+    assert run("--topology", "two-core", "--free", "slurm", "--gpus", "2") == 0
+
+
+def test_a_partition_is_where_nodes_are_looked_for_and_the_job_runs(
+    slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = sinfo(slurm, "n1 gpu:8\nn2 gpu:8\n")
+    words = ("--topology", "slurm", "--free", "slurm", "--gpus", "16", "--partition", "h100")
+    assert run(*words, "--export", str(tmp_path / "out")) == 0
+    assert asked.read_text() == "-h -p h100 -N -t idle -o %N %G\n"
+    assert "\n#SBATCH --partition=h100\n" in (tmp_path / "out" / "job.sbatch").read_text()
+    command(slurm, "sinfo", "")
+    assert run(*words) == 2
+    assert "no node is idle in h100, says Slurm: name some" in capsys.readouterr().err
+
+
+def test_a_job_may_ask_for_any_nodes_on_few_switches(
+    slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ("--topology", "slurm", "--gpus", "16", "--export", str(out))
+    assert run(*words, "--switches", "1@00:05:00") == 0
+    said = capsys.readouterr().out
+    assert "job.sbatch takes any nodes on so few switches" in said and "waits for just" not in said
+    job = (out / "job.sbatch").read_text()
+    assert "\n#SBATCH --switches=1@00:05:00\n" in job and "nodelist" not in job
+
+
+def test_a_wrapper_may_seat_the_ranks(slurm: Path, tmp_path: Path) -> None:
+    words = ("--topology", "slurm", "--gpus", "16", "--wrapper", "--slurm-version", "26.05")
+    assert run(*words, "--export", str(tmp_path)) == 0
+    job = (tmp_path / "job.sbatch").read_text()
+    assert '"$folder/ranks.sh"' in job and "export SLURM_HOSTFILE" not in job
+
+
+def test_what_runs_in_a_job_that_has_its_nodes_is_not_queued_again(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    out = tmp_path / "a b"
+    assert run("--export", str(out)) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == f"# next: COMMBENCH_PLACEMENT='{out}' bash '{out}'/job.sbatch COMMAND..."
+    assert "sbatch job.sbatch" not in said
+    assert run("--export", str(out), "--switches", "1") == 2
+    assert "--switches asks for any nodes, and this job has its nodes already" in capsys.readouterr().err
+
+
+def test_in_a_job_of_more_devices_than_the_assumed_nodes_have_that_is_said(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "16")
+    assert run() == 2
+    assert "16 devices a node (--gpus-per-node, or SLURM_GPUS_ON_NODE of this job)" in capsys.readouterr().err
+
+
 def test_in_a_job_its_nodes_are_ordered(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,6 +381,29 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
             "no algorithm carries out the allreduce",
         ),
         (["--topology", "h100-nvlink", "--allocation", "--gpus", "8"], "SLURM_JOB_NODELIST is not set"),
+        (
+            ["--topology", "h100-nvlink", "--nodes", "2", "--gpus-per-node", "4"],
+            "--gpus-per-node is for nodes nobody described, and h100-nvlink describes its own: leave it out",
+        ),
+        (["--topology", "h100-nvlink", "--gpus", "8", "--wrapper"], "--wrapper goes with --export: give both"),
+        (["--topology", "h100-nvlink", "--gpus", "8", "--switches", "1"], "--switches goes with --export: give both"),
+        (["--topology", "h100-nvlink", "--gpus", "8", "--partition", "p"], "--partition is for --free slurm, and"),
+        (
+            ["--topology", "h100-nvlink", "--gpus", "8", "--free", "slurm", "--partition", "p\n#SBATCH x"],
+            "a partition's name has letters, digits and _.+-",
+        ),
+        *(
+            (["--topology", "h100-nvlink", "--gpus", "8", "--export", "out", *more], says)
+            for more, says in (
+                (["--switches", "0"], "--switches is a whole number of at least 1, not '0'"),
+                (["--switches", "@1"], "--switches is a whole number of at least 1, not ''"),
+                (["--switches", "2@"], "--switches is N or N@T, as 2@01:00:00, not '2@'"),
+                (["--switches", "2@x"], "wait is written as Slurm does"),
+                (["--switches", ""], "--switches says nothing: leave it out"),
+                (["--partition", ""], "--partition says nothing: leave it out"),
+                (["--switches", "1", "--wrapper"], "--wrapper seats ranks on those recommended"),
+            )
+        ),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--preset", "gpt9"], "unknown preset"),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--batch", "64"], "give both --batch and --throughput"),
         (["--topology", "two-core", "--axes", "dp=2", "--picture", "p.gif"], "a picture is named NAME.png"),
@@ -352,19 +475,17 @@ def test_a_faulty_topology_is_named_with_its_line(tmp_path: Path, capsys: pytest
 
 def in_place_of_results(monkeypatch: pytest.MonkeyPatch, launches: list[list[Record]], kind: str = OWN) -> None:
     """Launches in place of a folder."""
-    runs = [SimpleNamespace(records=records, format=kind) for records in launches]
+    runs = [SimpleNamespace(records=records, format=kind, source="here") for records in launches]
     monkeypatch.setattr(collect, "collect", lambda paths: runs)
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "") -> None:
+def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "{}", odd: str = "") -> None:
     """Records of pairs of nodes of l40s-pcie, of which n01 and n02 are twice as slow together, in place of a folder."""
     import numpy as np
 
     from commbench.model import cost
     from commbench.model.library import LIBRARIES
     from commbench.model.placement import Placement
-    from commbench.topology.reading import read as read_topology
-    from commbench.topology.shipped import find
     from tests.model.test_fit import SIZES, record
 
     cluster = read_topology(find("l40s-pcie")).cluster
@@ -373,7 +494,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, rename: str = "") -> None:
     for first in range(0, 16, 2):
         placement = Placement(cluster, np.array([first, first + 1]), np.zeros(2, dtype=np.int64))
         found = cost.cost("allreduce", "ring", placement, LIBRARIES["mpi"]).seconds(np.array(SIZES, dtype=float))
-        hosts = ",".join(rename + cluster.arrays.nodes[node] for node in (first, first + 1))
+        names = [cluster.arrays.nodes[node] for node in (first, first + 1)]
+        hosts = ",".join(odd if odd and name == "n03" else rename.format(name) for name in names)
         for size, seconds in zip(SIZES, found.tolist(), strict=True):
             about = {"algorithm": "ring", "observed_algorithm": "ring", "size": size, "nranks": 2, "nnodes": 2}
             where = {"ranks": f"{first}-{first + 1}", "hosts": hosts, "group": f"pair {first}"}
@@ -408,7 +530,7 @@ def test_results_may_lie_in_several_places(monkeypatch: pytest.MonkeyPatch, caps
 def test_results_of_other_nodes_are_refused_unless_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measured(monkeypatch, rename="x")
+    measured(monkeypatch, rename="x{}")
     words = ("--topology", "l40s-pcie", "--nodes", "2", "--results", "here")
     assert run(*words) == 2
     said = capsys.readouterr().err
@@ -417,13 +539,39 @@ def test_results_of_other_nodes_are_refused_unless_told(
     assert "left out, as --other-cluster asks" in capsys.readouterr().out
 
 
+def test_results_may_call_hosts_with_their_domain(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--topology", "l40s-pcie", "--free", "n[01-04]", "--nodes", "2", "--results", "here", "--json")
+    measured(monkeypatch)
+    assert run(*words) == 0
+    expected = json.loads(capsys.readouterr().out)
+    measured(monkeypatch, rename="{}.hpc.example")
+    assert run(*words) == 0
+    found = json.loads(capsys.readouterr().out)
+    said = "the results call n01 n01.hpc.example and 15 more alike: the same hosts but for the domain"
+    assert said in found["plan"]["notes"]
+    found["plan"]["notes"].remove(said)
+    assert found["plan"]["seats"] == expected["plan"]["seats"]
+    assert found["plan"]["notes"] == expected["plan"]["notes"]
+
+
+@pytest.mark.parametrize("odd", ["n04.hpc.other", "n04", "q9"])
+def test_names_that_could_be_another_hosts_are_not_taken_for_one(
+    odd: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """n03 under a name that is also that of n04.hpc.example without or with another domain, or nobody's."""
+    measured(monkeypatch, rename="{}.hpc.example", odd=odd)
+    assert run("--topology", "l40s-pcie", "--nodes", "2", "--results", "here") == 2
+    said = capsys.readouterr().err
+    assert f"does not have ({'q9' if odd == 'q9' else 'n04.hpc.example'}" in said and "n01" not in said
+
+
 # What results say of algorithms: the ring takes half of the time of the library's own choice, at all sizes.
 
 
 def sweeps(library: str, **changes: object) -> list[list[Record]]:
     """Five launches on two-core."""
-    from commbench.topology.reading import read as read_topology
-    from commbench.topology.shipped import find
     from tests.model.test_fit import run as sweep
 
     cluster = replace(read_topology(find("two-core")).cluster, step_us=0.3)

@@ -170,9 +170,8 @@ def test_slurm_binds_no_gpu(release: tuple[int, ...] | None, says: bool, devices
 
 def test_cores_are_bound_where_a_wrapper_seats_ranks_too() -> None:
     text = slurm.files(whole(HOSTS, 2, cpus=("0-3,8", "4-7")), Settings(wrapper=True))["job.sbatch"]
-    assert (
-        'srun --ntasks=6 --ntasks-per-node=2 --gpu-bind=none --cpu-bind=mask_cpu:0x10f,0xf0 "$folder/ranks.sh"' in text
-    )
+    seated = 'srun --nodes=3 --ntasks=6 --ntasks-per-node=2 "--nodelist=n[01-03]"'
+    assert f'{seated} --gpu-bind=none --cpu-bind=mask_cpu:0x10f,0xf0 "$folder/ranks.sh"' in text
 
 
 @pytest.mark.parametrize(("hosts", "says"), [(["n01"], "8 ranks on 1 node as"), (HOSTS, "24 ranks on 3 nodes as")])
@@ -224,6 +223,18 @@ def test_where_an_order_of_tasks_may_be_refused_a_wrapper_seats_ranks(settings: 
 def test_what_a_version_refuses_is_refused(settings: Settings, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         slurm.files(whole(HOSTS), settings)
+
+
+def test_a_partition_is_asked_for() -> None:
+    assert "--partition=gpu-h100,gpu" in options(
+        slurm.files(whole(HOSTS), Settings(partition="gpu-h100,gpu"))["job.sbatch"]
+    )
+
+
+@pytest.mark.parametrize("name", ["a b", "a\n#SBATCH --wrap=x", "-x", "a;b", "$(x)", "a" * 254, 'a"', "a=b", "ä"])
+def test_a_name_of_a_partition_cannot_be_more_than_one(name: str) -> None:
+    with pytest.raises(UsageError, match="a partition's name has letters, digits"):
+        Settings(partition=name)
 
 
 def test_a_segment_may_stand_beside_all_nodes_of_a_job() -> None:
@@ -301,7 +312,7 @@ QUOTED = "<train me.py> <--lr=$(touch pwned)> <*>"
 def test_the_job_script_hands_its_words_on(tmp_path: Path) -> None:
     it = Commands(tmp_path, whole(HOSTS, 2), Settings())
     lines = it.run("job.sbatch", *WORDS, env={"SLURM_SUBMIT_DIR": str(it.out)}).splitlines()
-    launch = f"srun <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
+    launch = f"srun <--nodes=3> <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
     hostfile = f"SLURM_HOSTFILE={it.out}/hosts.slurm"
     check = f"<python3> <-m> <commbench.verify> <{it.out}/placement.json>"
     assert [line for line in lines if "SUBMIT" not in line] == [
@@ -404,7 +415,7 @@ def test_open_mpi_is_told_as_its_version_wants(tmp_path: Path, release: str, opt
 def test_mpich_goes_by_srun_in_a_job(tmp_path: Path) -> None:
     it = Commands(tmp_path, whole(HOSTS, 2), Settings())
     first, *environment = it.run("mpich.sh", *WORDS, env={"SLURM_JOB_ID": "7"}).splitlines()
-    own = f"<--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
+    own = f"<--nodes=3> <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
     assert first == f"srun <--mpi=pmi2> {own} {QUOTED}"
     assert f"SLURM_HOSTFILE={it.out}/hosts.slurm" in environment
     (said,) = it.run("mpich.sh", *WORDS).splitlines()

@@ -13,7 +13,7 @@ import pytest
 from commbench.errors import UsageError
 from commbench.recommend import plan as plans
 from commbench.recommend.plan import Plan, Seat, read
-from commbench.verify import device_of, same_host
+from commbench.verify import device_of
 from tests.mpi.launch import Done, launch, python, run
 from tests.recommend.plans import whole
 
@@ -184,36 +184,53 @@ def test_devices_that_are_not_told_by_number_are_not_compared(tmp_path: Path) ->
     assert "(hosts only: the environment tells no device by its number)" in done.stdout
 
 
+def test_a_device_that_slurm_numbers_anew_is_told_by_its_own_number(tmp_path: Path) -> None:
+    """As under ConstrainDevices, where each task is shown its one device as number 0."""
+    plan = whole(["n02"], 4)
+    own = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "1"}
+    assert alone(plan, tmp_path, slurm_task(1, 4, "n02", 1, **own)).code == 0
+    bad = alone(plan, tmp_path, slurm_task(2, 4, "n02", 2, **own))
+    assert bad.code == 1
+    assert "rank 2 is planned on n02, device 2, and sits on n02 on device 1" in bad.stderr
+
+
+LOCAL_1 = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
+
+
 @pytest.mark.parametrize(
     ("vendor", "environment", "device"),
     [
         ("nvidia", {"CUDA_VISIBLE_DEVICES": "5"}, 5),
-        ("nvidia", {"CUDA_VISIBLE_DEVICES": "5,6", "LOCAL_RANK": "1"}, 6),
-        ("nvidia", {"CUDA_VISIBLE_DEVICES": "5", "ROCR_VISIBLE_DEVICES": "1", "LOCAL_RANK": "0"}, 5),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "5,6", **LOCAL_1}, 6),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "5", "ROCR_VISIBLE_DEVICES": "1", **LOCAL_1}, 5),
         ("nvidia", {"CUDA_VISIBLE_DEVICES": "5,6"}, None),
-        ("nvidia", {"CUDA_VISIBLE_DEVICES": "", "LOCAL_RANK": "1"}, None),
-        ("nvidia", {"LOCAL_RANK": "3"}, 3),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "", **LOCAL_1}, None),
+        ("nvidia", LOCAL_1, 1),
         ("nvidia", {}, None),
         ("amd", {"ROCR_VISIBLE_DEVICES": "4,5,6,7", "HIP_VISIBLE_DEVICES": "2"}, 6),
-        ("amd", {"ROCR_VISIBLE_DEVICES": "4,5,6,7", "MPI_LOCALRANKID": "1"}, 5),
+        (
+            "amd",
+            {"ROCR_VISIBLE_DEVICES": "4,5,6,7", "PMI_RANK": "9", "PMI_SIZE": "16", "MPI_LOCALRANKID": "1"},
+            5,
+        ),
         ("amd", {"HIP_VISIBLE_DEVICES": "3"}, 3),
         ("", {"CUDA_VISIBLE_DEVICES": "2", "ROCR_VISIBLE_DEVICES": "2"}, 2),
-        ("cpu", {"LOCAL_RANK": "3"}, None),
+        ("cpu", LOCAL_1, None),
+        # Those that Slurm granted have the node's numbers; those that it shows have too, or count from 0.
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "1"}, 1),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "1", "SLURM_STEP_GPUS": "1"}, 1),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0,1,2,3,4,5,6,7"}, 0),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_STEP_GPUS": "4,5,6,7", **LOCAL_1}, 5),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_STEP_GPUS": "4,5,6,7", **LOCAL_1}, 5),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "5", "SLURM_STEP_GPUS": "4,5,6,7"}, 5),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "1", "SLURM_STEP_GPUS": "1,2,3"}, None),  # 1, or the second: 2
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "3", "SLURM_STEP_GPUS": "1"}, 3),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "", "SLURM_JOB_GPUS": "5"}, 5),
+        ("nvidia", {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_ID": "0", "SLURM_JOB_GPUS": "5"}, 0),  # another node's
+        ("amd", {"ROCR_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "6"}, 6),
+        ("amd", {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "1", "SLURM_STEP_GPUS": "6,7"}, 7),
+        ("amd", {"HIP_VISIBLE_DEVICES": "3", "SLURM_STEP_GPUS": "0,1,2,3,4,5,6,7"}, 3),
     ],
 )
 def test_the_device_of_a_rank(vendor: str, environment: Mapping[str, str], device: int | None) -> None:
     assert device_of(environment, replace(whole(["n1"]), vendor=vendor)) == device
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("n1", "n1", True),
-        ("n1", "n1.cluster.example", True),
-        ("n1.cluster.example", "n1", True),
-        ("n1.a", "n1.b", False),
-        ("n1", "n11", False),
-    ],
-)
-def test_names_of_one_host(one: str, other: str, same: bool) -> None:
-    assert same_host(one, other) == same

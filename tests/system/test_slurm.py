@@ -20,9 +20,11 @@ from pathlib import Path
 import pytest
 
 from commbench.errors import UsageError
+from commbench.recommend import slurm as commands
 from commbench.recommend.export._settings import Settings
 from commbench.recommend.exporting import export
-from commbench.recommend.plan import Plan, Seat
+from commbench.recommend.plan import Plan, Seat, read
+from commbench.system import System
 from commbench.topology.cluster import Block, Cluster, Switch
 from commbench.topology.hosts import fold
 from commbench.topology.readers import slurm_conf, slurm_show
@@ -252,14 +254,19 @@ def test_torchrun_is_told_the_place_of_each_node(cluster: Slurm, tmp_path: Path)
 # The check at the start of a job
 
 
+def pythons(folder: Path) -> dict[str, str]:
+    """An environment whose python and python3 have commbench."""
+    for name in ("python", "python3"):
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
 def test_the_job_checks_itself_and_does_not_start_where_ranks_sit_wrong(cluster: Slurm, tmp_path: Path) -> None:
     plan = shuffled(11, cluster.names[:12], 1)
     export(plan, HERE, tmp_path)
-    ours = tmp_path / "bin"
-    ours.mkdir()
-    (ours / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (ours / "python3").chmod(0o755)
-    environment = {"PATH": f"{ours}{os.pathsep}{os.environ['PATH']}"}
+    (tmp_path / "bin").mkdir()
+    environment = pythons(tmp_path / "bin")
     said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"), env=environment)
     assert "commbench verify: rank 0 of 12 sits as planned, and so do all that say nothing\n" in said
     assert seats(said) == planned(plan)
@@ -276,13 +283,74 @@ def test_the_job_checks_itself_and_does_not_start_where_ranks_sit_wrong(cluster:
     ]
 
 
+def in_allocation(
+    cluster: Slurm, folder: Path, nodes: Sequence[str], script: str, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a script in a job that was granted these nodes, as from the shell that salloc gives."""
+    words = ("salloc", "-N", str(len(nodes)), "-w", fold(nodes), "--exclusive", f"--gres=gpu:{GPUS}")
+    return cluster.run(*words, "bash", "-euc", script, cwd=folder, env=env, timeout=120)
+
+
+def test_the_documented_check_is_of_the_layout_that_is_planned(cluster: Slurm, tmp_path: Path) -> None:
+    plan = replace(whole := shuffled(14, cluster.names[:4], 2), seats=whole.seats[:6])
+    assert [seat.host for seat in plan.seats] != sorted(seat.host for seat in plan.seats)
+    (tmp_path / "bin").mkdir()
+    ours = pythons(tmp_path / "bin")
+    export(plan, HERE, tmp_path)
+    page = (ROOT / "docs" / "placement-export.md").read_text()
+    (documented,) = (line for line in page.splitlines() if line.startswith("SLURM_HOSTFILE="))
+    documented = documented.replace("--ntasks=16", "--ntasks=6")
+    good = in_allocation(cluster, tmp_path, plan.hosts, documented, ours)
+    assert good.stdout == "commbench verify: rank 0 of 6 sits as planned, and so do all that say nothing\n"
+    assert good.returncode == 0, good.stderr
+    assert "rank 0 of 6 sits as planned" in job(cluster, tmp_path, "job.sbatch", "true", env=ours)
+
+    without = documented.replace("SLURM_HOSTFILE=hosts.slurm ", "")
+    assert in_allocation(cluster, tmp_path, plan.hosts, without, ours).returncode != 0  # srun has no order to keep
+    by_name = in_allocation(cluster, tmp_path, plan.hosts, without.replace("--distribution=arbitrary ", ""), ours)
+    assert by_name.returncode == 1
+    assert "commbench verify: error: rank " in by_name.stderr and " is planned on " in by_name.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--wrapper"]], ids=["order", "wrapper"])
+def test_in_an_allocation_what_is_printed_runs_on_its_nodes(cluster: Slurm, tmp_path: Path, more: list[str]) -> None:
+    """More nodes are granted than it takes, on two leaves by turns: the order is not that of names."""
+    (tmp_path / "bin").mkdir()
+    ours = pythons(tmp_path / "bin")
+    leaves = [sorted(block.nodes) for block in fabric(NODES).blocks]
+    nodes = [leaf[place] for place in (0, 1) for leaf in leaves[:2]] + leaves[2][-1:]
+    advice = "python -m commbench.recommend --allocation --axes dp=8 --algo dp=ring --gpus-per-node 2 --time 0.2"
+    words = " ".join(["--oversubscription", "16", "--export", "'o u t'", *more])
+    script = f"""\
+{advice} {words} > said
+next=$(sed -n 's/^# next: //p' said)
+eval "${{next/COMMAND.../{cluster.folder}/probe}}"
+squeue -h | wc -l
+"""
+    done = in_allocation(cluster, tmp_path, nodes, script, ours)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    plan = read(tmp_path / "o u t" / "placement.json")
+    assert len(plan.hosts) == 4 < len(nodes) and list(plan.hosts) != sorted(plan.hosts)
+    assert "sits as planned, and so do all that say nothing\n" in done.stdout
+    assert seats(done.stdout) == planned(plan)
+    assert done.stdout.splitlines()[-1] == "1"  # this job, and none that waits for the nodes that it has
+
+
+def test_idle_nodes_are_those_of_a_partition_with_their_gpus(cluster: Slurm) -> None:
+    system = System(environment={**os.environ, **cluster.environment})
+    assert sorted(commands.idle(system, "main")[0]) == sorted(cluster.names)
+    assert commands.idle(system)[1] == set()
+    with pytest.raises(UsageError, match="no node is idle in none, says Slurm"):
+        commands.idle(system, "none")
+
+
 # What the job asks of Slurm
 
 
 def test_the_options_of_the_job_are_those_of_slurm(cluster: Slurm, tmp_path: Path) -> None:
     """Four nodes of any one leaf: which leaf is Slurm's choice."""
     plan = shuffled(12, cluster.names[:4], 1)
-    anywhere = replace(HERE, cluster=fabric(NODES), nodelist=False, switches=1, wait="00:05:00")
+    anywhere = replace(HERE, cluster=fabric(NODES), nodelist=False, switches=1, wait="00:05:00", partition="main")
     export(plan, anywhere, tmp_path)
     said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"))
     used = {host for host, _ in seats(said).values()}

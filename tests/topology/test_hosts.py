@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commbench.errors import UsageError
-from commbench.topology.hosts import expand, fold
+from commbench.topology.hosts import counterparts, expand, fold, same_host
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,22 @@ def test_folding_makes_lists_that_slurm_takes(names: list[str], text: str) -> No
 def test_what_is_folded_names_the_same_hosts(names: set[str]) -> None:
     found = expand(fold(names)) if names else []
     assert sorted(found) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("n1", "n1", True),
+        ("n1", "n1.cluster.example", True),
+        ("n1.cluster.example", "n1", True),
+        ("n1.a", "n1.b", False),
+        ("n1", "n11", False),
+    ],
+)
+def test_names_of_one_host(one: str, other: str, same: bool) -> None:
+    assert same_host(one, other) == same
+    assert counterparts([one], [other]) == {one: [other] if same else []}
+
+
+def test_a_name_may_be_that_of_several() -> None:
+    assert counterparts(["n1", "n2.a"], ["n1.a", "n1.b", "n1", "n2"]) == {"n1": ["n1.a", "n1.b", "n1"], "n2.a": ["n2"]}

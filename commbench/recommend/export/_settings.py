@@ -25,6 +25,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CPUS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 _VERSION = re.compile(r"(?:slurm(?:-wlm)? )?v?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})", re.IGNORECASE)
 _FEATURES = re.compile(r"[A-Za-z0-9_.:,&|*!()\[\]-]+")
+_PARTITION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,252}")
 _WAIT = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,2})?(?::[0-9]{1,2}){0,2}")
 
 
@@ -39,8 +40,8 @@ class Settings:
     `cluster` is what topology files are made of; `topology` is Slurm's plugin, "tree" or "block", of itself what the
     cluster has: switches, else blocks of Slurm's or domains of NVLink. The rest is what a job asks of Slurm: these very
     nodes (`nodelist`), or any that are on so few leaf `switches` (waiting at most `wait`, as Slurm writes times), in
-    segments of so many nodes, with such `features`. `wrapper` starts ranks by ranks.sh even where Slurm takes an order
-    of tasks.
+    segments of so many nodes, with such `features`, of a `partition` or the first of several. `wrapper` starts ranks by
+    ranks.sh even where Slurm takes an order of tasks.
     """
 
     slurm: tuple[int, ...] | None = None
@@ -52,6 +53,7 @@ class Settings:
     wait: str = ""
     segment: int | None = None
     features: str = ""
+    partition: str = ""
     wrapper: bool = False
     port: int = 29500  # at which rank 0 of PyTorch listens
 
@@ -59,6 +61,9 @@ class Settings:
         for name, pattern in (("features", _FEATURES), ("wait", _WAIT)):
             if (value := getattr(self, name)) and not pattern.fullmatch(value):
                 raise UsageError(f"{name} is written as Slurm does ([leaf1|leaf2], 01:00:00), not {value[:60]!r}")
+        if self.partition and not _PARTITION.fullmatch(self.partition):
+            rule = "has letters, digits and _.+-, and commas between several"
+            raise UsageError(f"a partition's name {rule}, not {self.partition[:60]!r}")
         for name, most in (("switches", 100_000), ("segment", 100_000), ("port", 65_535)):
             if (number := getattr(self, name)) is not None and not 1 <= number <= most:
                 raise UsageError(f"{name} is a whole number from 1 to {most}, not {number!r}")

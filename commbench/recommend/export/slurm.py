@@ -105,9 +105,13 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     where = f"{counted(len(plan.seats), 'rank')} on {counted(nodes, 'node')}"
     yield f"# {where} as commbench planned, for Slurm {release}. From this folder:"
     yield f"#   sbatch {JOB} COMMAND..."
+    if settings.nodelist:
+        yield f"# or, in a job that has these nodes: COMMBENCH_PLACEMENT=$PWD bash {JOB} COMMAND..."
     yield f"#SBATCH --nodes={nodes}"
     yield f"#SBATCH --ntasks-per-node={most}"
     yield "#SBATCH --exclusive"
+    if settings.partition:
+        yield f"#SBATCH --partition={settings.partition}"
     if on_gpus(plan):
         yield f"#SBATCH --gres=gpu:{_gpus(plan, settings)}"
     if settings.nodelist:
@@ -144,8 +148,7 @@ def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
         wrapper = wrappers.RANKS
     else:
         yield f'export SLURM_HOSTFILE="$folder/{HOSTFILE}"'
-        if len(set(plan.per_host.values())) > 1:
-            yield "unset SLURM_NTASKS_PER_NODE  # which does not hold: hosts have unlike numbers of ranks"
+        yield f"unset SLURM_NTASKS_PER_NODE  # {HOSTFILE} says how many ranks each host has"
     if on_gpus(plan):
         yield f"# {wrapper} shows each rank its device; srun binds none, which may hide from it the others of its node."
     words = [*options(plan, settings), *([f'"$folder/{wrapper}"'] if wrapper else [])]
@@ -154,8 +157,14 @@ def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
 
 def options(plan: Plan, settings: Settings) -> list[str]:
     """Return what srun is told, beside SLURM_HOSTFILE where no wrapper gives ranks, by which each sits as planned."""
-    said = [f"--ntasks={len(plan.seats)}"]
-    said.append(f"--ntasks-per-node={max(plan.per_host.values())}" if wrapped(settings) else "--distribution=arbitrary")
+    said = [f"--nodes={len(plan.hosts)}", f"--ntasks={len(plan.seats)}"]  # a job may have more nodes
+    if wrapped(settings):
+        said += [
+            f"--ntasks-per-node={max(plan.per_host.values())}",
+            f'"--nodelist={fold(plan.hosts)}"',
+        ]  # brackets, to bash
+    else:
+        said.append("--distribution=arbitrary")
     if on_gpus(plan) and (settings.slurm is None or settings.slurm >= NO_BINDING):
         said.append("--gpu-bind=none")
     if masks := _masks(plan):
