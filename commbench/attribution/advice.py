@@ -185,7 +185,7 @@ def _spans_hosts(found: Attribution) -> bool:
 
 def _measurable(one: Excess) -> bool:
     doors = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
-    return one.size > 0 and one.operation in (*doors, "sendrecv")
+    return one.size > 0 and one.operation in doors
 
 
 def _name(one: Excess) -> str:
