@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         help="measured runs of this cluster: of collectives, for excess; of kernels, for the bandwidth of memory",
     )
     add("--peak", metavar="TYPE=N,...", help="what the device can do: bfloat16=989 (TFLOP/s), memory=2900 (GB/s)")
-    add("--rdma", metavar="DIR", help="counters of ports, recorded during the run: tell congestion")
+    add("--rdma", metavar="DIR", help="counters of ports and GPUs, recorded meanwhile: tell congestion and throttling")
     add = it.add_argument_group("what comes out").add_argument
     add(
         "--out",

@@ -40,6 +40,7 @@ INTERVAL_MS = 100.0
 SHARE = 0.01  # of a core, that sampling takes at most where no interval is asked for
 NOT_FOUND, NOT_STARTED = 127, 126  # exit codes of shells for commands that are not there, and cannot be run
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python ignores, and a command would with it
 LOOK = 0.1  # seconds between looks whether the command has ended: another thread may get the signal that says so
 
 EXAMPLES = """examples:
@@ -117,12 +118,14 @@ def _carry_out(words: list[str], launched: Launch) -> int:
     interval = None if options.interval is None else parse_number(options.interval, "--interval", least=1)
     machine = Machine() if options.sysfs is None else copied(options.sysfs)
     if shutil.which(command[0]) is None:
-        return _not_started(command, FileNotFoundError(0, "no such command, or no permission to run it"))
+        return _not_started(command, FileNotFoundError(0, "no such command, or no permission to run it"), launched)
     if not _samples(launched):
+        for number in DEFAULTS:
+            signal.signal(number, signal.SIG_DFL)
         try:
             os.execvp(command[0], command)
         except OSError as error:
-            return _not_started(command, error)
+            return _not_started(command, error, launched)
     return _record(command, machine, interval, options, launched)
 
 
@@ -146,7 +149,7 @@ def _record(
             ran = run(command, recorder, every / 1e3, SHARE if interval is None else None)
         except OSError as error:
             recorder.end({"notes": []})
-            return _not_started(command, error)
+            return _not_started(command, error, launched)
         after = find(machine).sources
         recorder.end({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
     _print_summary(path, recorder, ran, options.json)
@@ -193,8 +196,11 @@ def _show(paths: Sequence[str], as_json: bool) -> None:
         print("\n".join(text))
 
 
-def _not_started(command: Sequence[str], error: OSError) -> int:
-    _say(f"commbench telemetry: error: cannot start {command[0]}: {error.strerror}; is it in PATH, and executable?")
+def _not_started(command: Sequence[str], error: OSError, launched: Launch) -> int:
+    """Say on one rank of each node, which all fail alike, that the command cannot be started; return the exit code."""
+    if _samples(launched):
+        _say(f"commbench telemetry: error: cannot start {command[0]}: {error.strerror}; is it in PATH, and executable?")
+    leave_the_word(launched, speaks=_samples(launched))
     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
 
 
@@ -281,8 +287,7 @@ def run(command: Sequence[str], recorder: Recorder, interval: float, share: floa
         before = process_time()
         recorder.sample()
         began, longest = monotonic(), 0.0
-        defaults = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python ignores, and children would
-        child = os.posix_spawnp(command[0], list(command), os.environ, setsigmask=mask, setsigdef=defaults)
+        child = os.posix_spawnp(command[0], list(command), os.environ, setsigmask=mask, setsigdef=DEFAULTS)
         due, started = began + interval, process_time()
         while True:
             told = signal.sigtimedwait(watched, min(max(0.0, due - monotonic()), LOOK))

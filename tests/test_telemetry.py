@@ -204,13 +204,15 @@ def test_the_command_s_exit_code_is_passed_on(
     assert recorded(tmp_path / "out")[-1]["end"]["code"] == code
 
 
-def test_the_command_has_the_streams_and_the_signals_of_its_caller(tmp_path: Path) -> None:
+@pytest.mark.parametrize("samples", [True, False], ids=["beside the sampler", "in its place"])
+def test_the_command_has_the_streams_and_the_signals_of_its_caller(samples: bool, tmp_path: Path) -> None:
+    second = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     script = "tr a-z A-Z; grep -E '^Sig(Blk|Ign)' /proc/self/status; echo its errors >&2"
     bare, with_it = (
         subprocess.run(
             [*words, "sh", "-c", script],
             cwd=tmp_path,
-            env=environment(),
+            env=environment() | ({} if samples else second),
             input="what is piped in\n",
             capture_output=True,
             text=True,
@@ -220,7 +222,7 @@ def test_the_command_has_the_streams_and_the_signals_of_its_caller(tmp_path: Pat
     )
     ours = re.sub(r"(?<=SigIgn:\t)\w{16}", lambda match: f"{int(match[0], 16) & 0x7FFFFFFF:016x}", with_it.stdout)
     assert ours == bare.stdout  # but for two signals of the C library's own
-    assert with_it.stderr.startswith("its errors\n# telemetry of ")
+    assert re.fullmatch(f"its errors\n{'# telemetry of .*' * samples}", with_it.stderr, re.S)
 
 
 def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
@@ -375,6 +377,19 @@ def test_one_rank_of_a_node_samples_and_all_run_the_command(adapter: Path, tmp_p
     assert done.stdout.count("2 ranks") == 2  # mpirun may put both on one line
     assert done.stderr.count("# telemetry of ") == 1
     assert (recorded(tmp_path / "out")[0]["rank"], recorded(tmp_path / "out")[0]["ranks"]) == (0, 2)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not library(), reason=f"no mpirun beside this interpreter ({MPIRUN})")
+@pytest.mark.parametrize(("command", "code"), [("no-such-command", 127), ("./app", 126)])
+def test_one_rank_of_a_node_says_that_the_command_cannot_be_started(command: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "app").write_text("no program\0")
+    (tmp_path / "app").chmod(0o755)
+    late = ["sh", "-c", 'sleep 1; exec "$@"', "sh"]  # most launchers end all with the first that fails
+    words = door("--out", "out", "--", command)
+    done = run([str(MPIRUN), "-n", "1", *late, *words, ":", "-n", "2", *words], cwd=tmp_path)
+    assert (done.code, done.left) == (code, 0), done.stderr
+    assert done.stderr.count("cannot start") == done.stderr.count(f"error: cannot start {command}: ") == 1
 
 
 # What was recorded, shown

@@ -13,11 +13,13 @@ from commbench.attribution.collectives import DIFFER
 from commbench.attribution.excess import NO_PORTS
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
+from commbench.attribution.throttling import throttled
 from commbench.topology.show import counted
 from commbench.units import approximate_size, format_ranges, format_size
 
 if TYPE_CHECKING:
     from commbench.attribution.analyse import Attribution
+    from commbench.attribution.counters import Series
     from commbench.attribution.excess import Excess
     from commbench.attribution.lateness import Culprit
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
 _MOSTLY = 0.8  # of all waiting, that is for one rank
 _MOST = 3  # lines of one kind
+_GPUS = ("cuda", "hip")  # devices whose clocks telemetry records
 _KERNELS = " (pip install 'commbench[kernels]')"
 _UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
@@ -53,11 +56,14 @@ class Advice:
     command: str = ""
 
 
-def advise(found: Attribution) -> tuple[Advice, ...]:
-    """Return what to do next, the most important first; nothing where nothing stands out."""
+def advise(found: Attribution, counters: Sequence[Series] = ()) -> tuple[Advice, ...]:
+    """Return what to do next, the most important first; nothing where nothing stands out.
+
+    `counters`: what was recorded meanwhile, also of GPUs.
+    """
     if not found.time:
-        return tuple(_late(found))
-    return (*_late(found), *_transfers(found), *_layers(found))
+        return tuple(_late(found, counters))
+    return (*_late(found, counters), *_transfers(found), *_layers(found))
 
 
 def convicted(found: Attribution) -> list[Culprit]:
@@ -115,8 +121,9 @@ def shortest(found: Attribution) -> Shortest | None:
     return Shortest(found.traces[place].rank, meetings, of) if certain else None
 
 
-def _late(found: Attribution) -> Iterator[Advice]:
+def _late(found: Attribution, counters: Sequence[Series]) -> Iterator[Advice]:
     hosts = {trace.rank: f" ({trace.host})" for trace in found.traces if trace.host}
+    of_gpus = {trace.rank: place for place, trace in enumerate(found.traces) if trace.device in _GPUS}
     late = convicted(found)
     for one, *others in together(late)[:_MOST]:
         if one.cause == EARLIER and one.upstream:
@@ -131,7 +138,13 @@ def _late(found: Attribution) -> Iterator[Advice]:
         why, command = _CAUSES.get(one.cause, _UNSEEN)
         where = "on all nodes" if "mpirun" in command else f"on its node{hosts.get(one.rank, '')}"
         where += _KERNELS if "commbench.kernels" in command else ""
+        if one.cause == COMPUTE and counters and one.rank in of_gpus:
+            place = of_gpus[one.rank]
+            why += f" ({throttled(found.traces[place], [its.window for its in found.layers[place]], counters)})"
         yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
+        if one.cause == COMPUTE and not counters and one.rank in of_gpus:
+            text = "whether heat or power throttled its GPU: counters, recorded beside the job and given as --rdma "
+            yield Advice(f"{text}counters/, tell", "python -m commbench.telemetry --out counters/ -- ...")
     if not late and found.time and found.share(WAITING) >= _HIGH:
         how = " --method clock" if _on_cpu(found) else ""
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce{how}"
@@ -197,7 +210,7 @@ def _spans_hosts(found: Attribution) -> bool:
 
 def _measurable(one: Excess) -> bool:
     doors = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
-    return one.size > 0 and one.operation in (*doors, "sendrecv")
+    return one.size > 0 and one.operation in doors
 
 
 def _name(one: Excess) -> str:

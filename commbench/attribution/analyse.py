@@ -165,7 +165,7 @@ def analyse(
         for one in it.splits:
             by_step.setdefault(it.step_of(one), []).append(one)
         it = replace(it, effect=effect(it.traces, it.layers, by_step, injection))
-    return replace(it, advice=advise(it))
+    return replace(it, advice=advise(it, counters))
 
 
 def _of_model(model: str, traces: Sequence[Trace], records: Sequence[Record]) -> Sequence[Record]:

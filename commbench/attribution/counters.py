@@ -42,6 +42,9 @@ TROUBLE = (*CONGESTION, *RETRANSMISSIONS, *DISCARDS)
 # Names of those that count bytes, the first one that a port has: by 64 bits where there are two.
 SENT, RECEIVED = ((f"port_{way}_data_64", f"port_{way}_data") for way in ("xmit", "rcv"))
 
+# Gauges of GPUs that say by what the clock was lowered, in which share of the time; idle GPUs are none.
+THROTTLED = {"throttle_thermal": "heat", "throttle_power": "power", "throttle_hardware": "the hardware itself"}
+
 # Bits of counters of the port's own agent, which stay at their largest value; others are taken for 32 or 64.
 _BITS = {
     **dict.fromkeys(("local_link_integrity_errors", "excessive_buffer_overrun_errors"), (4,)),

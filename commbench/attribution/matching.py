@@ -6,7 +6,8 @@ calls belong together they are refused, with the reason: a wrong pair makes wait
 
 Recordings may begin and end at different calls: rings drop the oldest ones, and profilers are not started at one
 instant. By numbers they are aligned; without, in order (`queues.py`), and by the steps in which they were asked for
-where all ranks mark those.
+where all ranks mark those. A recording may lack calls in between as well, when buffers were full: without numbers the
+steps are refused in which one rank lacks some.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commbench.attribution.queues import Queues, elements
+from commbench.attribution.queues import Queues, elements, lacking
 from commbench.attribution.trace import BYTES, MESSAGE, POINT_TO_POINT, SYNCHRONISING, UNKNOWN, Call, Trace
 from commbench.errors import UsageError
 from commbench.results.reading import ITEMSIZES
@@ -306,8 +307,17 @@ class _Matcher:
     def ordered(self, pool: _Pool, lists: dict[int, list[int]]) -> list[tuple[int, dict[int, int]]]:
         """Match in order, or refuse."""
         sender = pool.group[0] if pool.message and pool.group else None
-        queue = Queues(self.traces, sender, lists, self.steps(lists))
-        rows, why = queue.rows()
+        steps = self.steps(lists)
+        queue, lost = Queues(self.traces, sender, lists, steps), ""
+        rows = queue.possible()
+        if rows is None and steps and (lack := lacking(self.traces, lists, steps)):
+            kept = {place: [i for i in its if steps[place, i] not in lack.steps] for place, its in lists.items()}
+            some = Queues(self.traces, sender, kept, steps)
+            if (rows := some.possible()) is not None:
+                label = self.traces[lack.place].label
+                queue, lost = some, f"{label} lacks calls that others recorded {_within(lack.steps)}"
+        if rows is None:
+            rows, why = queue.rows()
         if rows is None and self.one_clock(lists):  # time tells more than how each rank counts its steps
             queue = Queues(self.traces, sender, lists, {})
             rows, why = queue.rows()
@@ -318,6 +328,8 @@ class _Matcher:
         if differs := next(filter(None, map(self.difference, found)), ""):
             self.refuse(pool, lists, differs)
             return []
+        if lost:
+            self.refuse(pool, {p: sorted({*lists[p]} - {*its}) for p, its in queue.lists.items()}, lost)
         for column, (place, indices) in enumerate(queue.lists.items()):
             if left := sorted(set(range(len(indices))) - set(rows[:, column].tolist())):
                 reason = f"not recorded by all ranks: {self.traces[place].label} begins or ends elsewhere"
@@ -350,6 +362,13 @@ class _Matcher:
             uneven=operation != MESSAGE and _uneven(calls),
             supposed=supposed,
         )
+
+
+def _within(steps: Iterable[int | None]) -> str:
+    """Return in which steps something is, in words; None: before the first."""
+    marked = sorted(step for step in steps if step is not None)
+    words = [f"in {'steps' if len(marked) > 1 else 'step'} {format_ranges(marked)}"] if marked else []
+    return " and ".join([*words, *["before the first step"] * (len(marked) < len({*steps}))])
 
 
 # What is the same on all ranks of one call, by what it is called: None where it is not told.

@@ -1,13 +1,15 @@
-"""Calls of a group that have no numbers, matched in order: the k-th of each rank, or after one shift that alone agrees.
+"""Calls of a group that have no numbers, matched in order: the k-th of each rank, or after one shift that alone agrees;
+where one rank's recording lacks calls in some steps, the k-th of each rank in the other steps.
 
 On one host time has a say too: nobody ends an all-reduce before all others began it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,11 +55,15 @@ class Queues:
 
     def rows(self) -> tuple[NDArray[np.int64] | None, str]:
         """Return which calls are the same ones, or None and why that is not certain."""
-        rows = self.straight()
-        if rows is not None and not self.impossible(rows):
+        if (rows := self.possible()) is not None:
             return rows, ""
         shifted = self.shifted()
-        return shifted, "" if shifted is not None else self.why_not(rows)
+        return shifted, "" if shifted is not None else self.why_not(self.straight())
+
+    def possible(self) -> NDArray[np.int64] | None:
+        """Return the k-th calls of each kind, if all have the same ones and time allows them to be."""
+        rows = self.straight()
+        return None if rows is None or self.impossible(rows) else rows
 
     def straight(self) -> NDArray[np.int64] | None:
         """Return the k-th call of each kind with the k-th of the others, if all have the same ones.
@@ -153,6 +159,37 @@ def _by_time(calls: Sequence[Call], indices: list[int]) -> list[int]:
     if all(calls[index].enqueued is not None for index in indices):
         return sorted(indices, key=lambda index: calls[index].enqueued or 0)
     return sorted(indices, key=lambda index: calls[index].arrival or 0)
+
+
+class Lack(NamedTuple):
+    """The trace that lacks calls which all others have, and in which steps."""
+
+    place: int
+    steps: frozenset[int | None]
+
+
+def lacking(
+    traces: Sequence[Trace], lists: Mapping[int, list[int]], steps: Mapping[tuple[int, int], int | None]
+) -> Lack | None:
+    """Return what one trace lacks, if the others agree and at least half of its calls are in other steps.
+
+    Where two traces lack some, both may do so in one step, in which nobody could tell.
+    """
+    kinds: dict[int | None, dict[int, Counter[Any]]] = defaultdict(lambda: {place: Counter() for place in lists})
+    for place, indices in lists.items():
+        for index in indices:
+            kinds[steps[place, index]][place][_mark(traces[place].calls[index])] += 1
+    differ = {step: its for step, its in kinds.items() if any(one != other for one, other in pairwise(its.values()))}
+    short = {min(its, key=lambda place: its[place].total()) for its in differ.values()}
+    if len(short) != 1:
+        return None
+    lack = Lack(short.pop(), frozenset(differ))
+    for its in differ.values():
+        whole, *others = (one for place, one in its.items() if place != lack.place)
+        if any(one != whole for one in others) or not its[lack.place] < whole:
+            return None
+    left = sum(its[lack.place].total() for its in differ.values())
+    return lack if 2 * left <= len(lists[lack.place]) else None
 
 
 def elements(call: Call) -> int | None:

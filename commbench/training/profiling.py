@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 FORMAT = 1  # of readings of clocks
 CONTROL, INJECTED = "control step", "injected step"  # spans around steps of a run with faults
 _RING = "20000"  # collectives that the Flight Recorder keeps
+_EMPTY = (  # where collectives ran
+    "torch's Flight Recorder kept none; TORCH_FR_BUFFER_SIZE says how many it keeps, or in older versions "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE, which you may set"
+)
+_DUMP, _OWN_DUMP = "_dump_fr_trace_json", {"nccl": "_dump_nccl_trace_json"}  # of backends with their own recorder
+_ENTRY = b'"collective_seq_id"'  # what each call has in a dump
 _LOOKS = 20  # at two clocks of a host: the closest pair counts
 
 
@@ -58,10 +64,12 @@ def keep_flight_record() -> None:
 class Recorder:
     """Records the measured steps of one rank. Every method but `step` is collective."""
 
-    def __init__(self, world: World, folder: Path, device: Any) -> None:
+    def __init__(self, world: World, folder: Path, device: Any, backend: str, collectives: bool) -> None:
+        """`backend`: by which library ranks exchange; `collectives`: by calls that the Flight Recorder keeps."""
         from torch.profiler import ProfilerActivity, profile
 
         self._world, self._folder = world, folder
+        self._backend, self._collectives = backend, collectives
         self._clocks = Clocks(world)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
         self._profile: Any = profile(activities=activities, record_shapes=True)
@@ -77,9 +85,9 @@ class Recorder:
         with span(f"ProfilerStep#{index}"), span(about) if about else nullcontext():
             yield
 
-    def finish(self) -> None:
-        """Stop, and write this rank's files."""
-        rank = self._world.rank
+    def finish(self) -> str:
+        """Stop, and write this rank's files; return what is to be said of them, the same on all ranks."""
+        rank, record = self._world.rank, b""
         with _silent():
             self._profile.stop()
         self._clocks.read()
@@ -87,7 +95,7 @@ class Recorder:
             self._folder.mkdir(parents=True, exist_ok=True)  # other nodes may have disks of their own
             with _silent():
                 self._profile.export_chrome_trace(str(self._folder / f"rank{rank}.json.gz"))
-            if record := _flight_record():
+            if record := flight_record(self._backend):
                 (self._folder / f"flight-rank{rank}.json").write_bytes(record)
             if clocks := self._clocks.found():
                 write(self._folder / CLOCKS.replace("*", str(rank)), clocks)
@@ -96,6 +104,8 @@ class Recorder:
             trouble = f"rank {rank} cannot write its traces to {self._folder} ({error.strerror})"
         if trouble := self._world.first_text(trouble):
             raise UsageError(trouble)
+        empty = self._collectives and record and _ENTRY not in record
+        return self._world.first_text(f"flight-rank{rank}.json holds no call: {_EMPTY}" if empty else "")
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
@@ -148,10 +158,17 @@ def _unix() -> tuple[float, int, int]:
     return raw, unix - round(raw * 1e9), round(width / 2 * 1e9)
 
 
-def _flight_record() -> bytes:
-    """Return the Flight Recorder's dump, empty where this torch has none in JSON, which nobody need unpickle."""
-    with suppress(ImportError, AttributeError):
-        return bytes(import_module("torch._C._distributed_c10d")._dump_fr_trace_json())
+def flight_record(backend: str) -> bytes:
+    """Return the Flight Recorder's dump, empty where this torch has none in JSON, which nobody need unpickle.
+
+    Torch has two recorders: NCCL keeps its calls in one of its own, where torch was built with it, others in the common
+    one; a torch that has made one of both gives the same by either name.
+    """
+    with suppress(ImportError):
+        c10d = import_module("torch._C._distributed_c10d")
+        own = getattr(c10d, _OWN_DUMP[backend], None) if backend in _OWN_DUMP else None
+        if dump := own or getattr(c10d, _DUMP, None):
+            return bytes(dump())
     return b""
 
 

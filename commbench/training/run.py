@@ -62,11 +62,13 @@ def run(world: World, watchdog: Watchdog, options: Options, words: Sequence[str]
     watchdog.tell(_Guide(world.size, options.warmup))
     with _group(world, place):
         mode, injection = _mode(world, options, place)
-        recorder = Recorder(world, options.profile, place.device) if options.profile else None
+        recorder = None
+        if options.profile:  # a parameter server's sends and receives are not kept by Gloo's Flight Recorder
+            recorder = Recorder(world, options.profile, place.device, place.backend, options.mode != PS)
         found = _steps(world, watchdog, options, place.device, mode, injection, recorder)
         watchdog.begin(SETUP)
-        if recorder:
-            recorder.finish()
+        if recorder and (note := recorder.finish()) and world.rank == 0:
+            print(f"commbench {NAME}: note: {note}", file=sys.stderr, flush=True)
     told = world.gather(found)
     watchdog.begin(RESTING)  # whoever reads what is printed may take their time
 

@@ -209,6 +209,82 @@ def test_on_one_host_time_tells_more_than_how_ranks_count_their_steps() -> None:
     ]
 
 
+def without(places: set[int], **changes: Any) -> dict[str, Any]:
+    """Steps 3 to 8 but for some of their calls."""
+    whole = in_steps(range(3, 9), **changes)
+    return whole | {"calls": [one for place, one in enumerate(whole["calls"]) if place not in places]}
+
+
+def test_steps_in_which_one_rank_lacks_calls_are_named() -> None:
+    found = match([trace(0, **without(set(), host="a")), trace(1, **without({2, 6, 7}, host="b"))])
+    assert reasons(found) == ["group world (ranks 0-1): rank 1 lacks calls that others recorded in steps 4,6 (5)"]
+    assert calls_of(found) == [{0: 0, 1: 0}, {0: 1, 1: 1}, {0: 4, 1: 3}, {0: 5, 1: 4}] + [
+        {0: k, 1: k - 3} for k in (8, 9, 10, 11)
+    ]
+    early = in_steps(range(3, 9), "a")
+    early["calls"] = [replace(early["calls"][0], enqueued=0), *early["calls"]]
+    found = match([trace(0, **early), trace(1, **without({5}, host="b"))])
+    assert reasons(found)[0].endswith("rank 1 lacks calls that others recorded in step 5 and before the first step (4)")
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({2}, {6}),  # both lack some, and may lack others where nothing shows it
+        (set(), {0, 2, 4, 6, 8}),  # of its 7 calls 5 are in such steps
+    ],
+)
+def test_where_what_is_lacking_leaves_doubts_all_are_refused(one: set[int], two: set[int]) -> None:
+    found = match([trace(0, **without(one, host="a")), trace(1, **without(two, host="b"))])
+    assert (found.meetings, len(found.refusals)) == ((), 1)
+
+
+def test_calls_of_a_step_that_time_rules_out_are_not_met() -> None:
+    """One host: rank 1, which calls each step by the number after its own, lacks the last."""
+    other = in_steps(range(3, 8), "a")
+    other["steps"] = tuple(replace(step, number=step.number + 1) for step in other["steps"])
+    found = match([trace(0, **in_steps(range(3, 9), "a")), trace(1, **other)])
+    assert calls_of(found) == [{0: k, 1: k} for k in range(10)]
+
+
+def of_steps(draw: random.Random, ranks: int, steps: int, one_host: bool) -> list[Trace]:
+    """Ranks that ask in each step for the same few calls, many of them alike."""
+    kinds = draw.choices([1, 2], k=draw.randint(1, 4))
+    columns: list[list[Call]] = [[] for _ in range(ranks)]
+    for number in range(steps):
+        for k, count in enumerate(kinds):
+            t = (number * 10 + k) * 10 * MS
+            for column in columns:
+                asked = t + draw.randint(0, 5 * MS)
+                about = {"enqueued": asked, "elements_in": count, "elements_out": count}
+                column.append(call(asked, t + 6 * MS, group=tuple(range(ranks)), **about))
+    marks = tuple(Step(number, number * 100 * MS, (number + 1) * 100 * MS) for number in range(steps))
+    hosts = ["a" if one_host else f"node{rank}" for rank in range(ranks)]
+    traces = [trace(rank, columns[rank], ranks=ranks, steps=marks, host=host) for rank, host in enumerate(hosts)]
+    return traces
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(3, 9), st.booleans())
+def test_whatever_one_rank_lacks_in_some_steps_the_calls_of_the_others_are_met(
+    seed: int, ranks: int, steps: int, one_host: bool
+) -> None:
+    draw = random.Random(seed)
+    traces = of_steps(draw, ranks, steps, one_host)
+    short, where = draw.randrange(ranks), draw.sample(range(steps), draw.randint(1, steps // 2))
+    each = len(traces[0].calls) // steps
+    gone = {step * each + k for step in where for k in draw.sample(range(each), draw.randint(1, each))}
+    places = [[k for k in range(steps * each) if rank != short or k not in gone] for rank in range(ranks)]
+    kept = [replace(one, calls=tuple(one.calls[k] for k in its)) for one, its in zip(traces, places, strict=True)]
+
+    found = match(kept)
+    met = [{places[place][index] for place, index in one.calls.items()} for one in found.meetings]
+    assert met == [{k} for k in range(steps * each) if k // each not in where]
+    (refusal,) = found.refusals
+    assert refusal.reason.startswith(f"rank {short} lacks calls that others recorded in step")
+    assert refusal.calls == ranks * each * len(where) - len(gone)
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(0, 6))
 def test_whatever_is_cut_off_at_the_ends_numbers_bring_the_same_calls_together(seed: int, ranks: int, cut: int) -> None:

@@ -6,10 +6,12 @@ import gzip
 import json
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,6 +200,38 @@ def test_a_folder_with_traces_of_another_run_is_left_alone(tmp_path: Path) -> No
         profiling.prepare(tmp_path)
     with pytest.raises(UsageError, match="cannot be made"):
         profiling.prepare(tmp_path / "rank3.json.gz" / "below")
+
+
+@pytest.mark.parametrize(
+    ("backend", "recorders", "taken"),
+    [
+        ("nccl", ("nccl", "fr"), b"nccl"),  # as torch is with NCCL: the common recorder holds none of its calls
+        ("gloo", ("nccl", "fr"), b"fr"),
+        ("nccl", ("fr",), b"fr"),
+        ("gloo", ("nccl",), b""),
+        ("nccl", (), b""),
+    ],
+)
+def test_the_flight_record_is_of_the_recorder_that_the_backend_has(
+    backend: str, recorders: tuple[str, ...], taken: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps = {f"_dump_{name}_trace_json": lambda name=name: name.encode() for name in recorders}
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", SimpleNamespace(**dumps))
+    assert profiling.flight_record(backend) == taken
+
+
+@needs_torch
+@needs_mpirun
+@pytest.mark.mpi
+@pytest.mark.parametrize(("mode", "ranks", "notes"), [("ddp", 1, 1), ("ps", 2, 0)])
+def test_a_flight_record_without_a_call_is_said_where_collectives_ran(
+    mode: str, ranks: int, notes: int, tmp_path: Path
+) -> None:
+    words = ["--mode", mode, *TINY, "--steps", "1", "--profile", "out"]
+    done = launch(ranks, DOOR, *words, cwd=tmp_path, env={"TORCH_FR_BUFFER_SIZE": "0"}, timeout=120)
+    assert done.code == 0
+    assert done.stderr.count("\n") == notes
+    assert done.stderr.count("commbench train: note: flight-rank0.json holds no call: torch's Flight Recorder") == notes
 
 
 @needs_torch

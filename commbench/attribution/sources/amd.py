@@ -1,6 +1,6 @@
-"""AMD's GPUs by the files of the amdgpu driver: how busy GPU and memory are, power.
+"""AMD's GPUs by the files of the amdgpu driver: how busy GPU and memory are, power, clock, temperature.
 
-Source: the kernel's Documentation/gpu/amdgpu/thermal.rst (gpu_busy_percent, mem_busy_percent, power1_average).
+Source: the kernel's Documentation/gpu/amdgpu/thermal.rst (gpu_busy_percent, mem_busy_percent, and those of hwmon).
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ _FILES = {
     "mem_busy_percent": Column("memory_busy", "%", 1, True),
     "hwmon/hwmon*/power1_average": Column("power", "W", 1e-6, True),
     "hwmon/hwmon*/power1_input": Column("power", "W", 1e-6, True),  # where newer drivers have it
+    "hwmon/hwmon*/freq1_input": Column("gfx_clock", "MHz", 1e-6, True),
+    "hwmon/hwmon*/temp1_input": Column("temperature", "C", 1e-3, True),  # at the edge
+    "hwmon/hwmon*/temp2_input": Column("junction_temperature", "C", 1e-3, True),  # where it is hottest
 }
 
 

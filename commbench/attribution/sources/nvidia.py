@@ -1,19 +1,27 @@
-"""NVIDIA's GPUs by NVML, which comes with the driver: how busy GPU and memory are, power, clock, energy.
+"""NVIDIA's GPUs by NVML, which comes with the driver: how busy GPU and memory are, power, clock, throttling, energy.
 
 Busy is the share of the last 1/6 to 1 second in which a kernel ran at all, or memory was read or written: it says
-nothing of how full the GPU was. Functions, structures and numbers are those of nvml.h.
+nothing of how full the GPU was. Throttling is 0 or 100 %, whose mean is the share of the time; that a GPU is idle,
+or that its clocks were set, is none. Functions, structures and numbers are those of nvml.h.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 
 from commbench.attribution.counters import Column
 from commbench.attribution.sources import Found, Machine, Source
 
 KIND = "gpu"
 _SM = 1  # NVML_CLOCK_SM
+_GPU = 0  # NVML_TEMPERATURE_GPU
+_REASONS = {  # bits of nvmlClocksEventReasons, by what they have in common
+    "throttle_thermal": 0x20 | 0x40,  # SwThermalSlowdown, HwThermalSlowdown
+    "throttle_power": 0x04 | 0x80,  # SwPowerCap, HwPowerBrakeSlowdown
+    "throttle_hardware": 0x08,  # HwSlowdown: heat, the power brake, or power drawn too fast
+}
 _BUS = slice(36, 68)  # of nvmlPciInfo_t, 68 bytes: busId behind busIdLegacy[16] and five numbers
 
 
@@ -47,8 +55,24 @@ def _error(nvml: ctypes.CDLL, code: int) -> str:
     return f"{(nvml.nvmlErrorString(code) or b'').decode()} (NVML error {code})"
 
 
+def _reasons(nvml: ctypes.CDLL, which: str) -> Callable[..., int]:
+    """Return the function that tells why clocks are lowered, by its name or that of older drivers."""
+    found: Callable[..., int] = getattr(nvml, f"nvmlDeviceGet{which}ClocksEventReasons", None) or getattr(
+        nvml, f"nvmlDeviceGet{which}ClocksThrottleReasons"
+    )
+    return found
+
+
+def _any(bits: int, reasons: ctypes.c_ulonglong) -> int:
+    return int(reasons.value & bits != 0)
+
+
 def _source(nvml: ctypes.CDLL, device: ctypes.c_void_p, name: str) -> Source:
     used, power, clock, energy = _Utilization(), ctypes.c_uint(), ctypes.c_uint(), ctypes.c_ulonglong()
+    heat, reasons, supported = ctypes.c_uint(), ctypes.c_ulonglong(), ctypes.c_ulonglong()
+    if _reasons(nvml, "Supported")(device, ctypes.byref(supported)):
+        supported.value = sum(_REASONS.values())
+    why = _reasons(nvml, "Current")
     # Each call, and the columns that it gives.
     calls: list[tuple[Callable[[], int], list[tuple[Column, Callable[[], int]]]]] = [
         (
@@ -65,6 +89,18 @@ def _source(nvml: ctypes.CDLL, device: ctypes.c_void_p, name: str) -> Source:
         (
             lambda: nvml.nvmlDeviceGetClockInfo(device, _SM, ctypes.byref(clock)),
             [(Column("sm_clock", "MHz", 1, True), lambda: clock.value)],
+        ),
+        (
+            lambda: nvml.nvmlDeviceGetTemperature(device, _GPU, ctypes.byref(heat)),
+            [(Column("temperature", "C", 1, True), lambda: heat.value)],
+        ),
+        (
+            lambda: why(device, ctypes.byref(reasons)),
+            [
+                (Column(name, "%", 100, True), partial(_any, bits, reasons))
+                for name, bits in _REASONS.items()
+                if bits & supported.value
+            ],
         ),
         (
             lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device, ctypes.byref(energy)),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commbench.attribution.counters import THROTTLED
 from commbench.attribution.sources import Machine, Source, amd, nvidia
 
 NVML = """
@@ -29,6 +30,15 @@ int nvmlDeviceGetUtilizationRates(void *device, nvmlUtilization_t *used) {
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { *milliwatts = 512300; return 0; }
 int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) { *mhz = kind == 1 ? 1980 : 0; return 0; }
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
+    *celsius = 61;
+    return sensor == 0 ? 0 : 2;
+}
+int nvmlDeviceGetSupportedClocksNAMED(void *device, unsigned long long *bits) {
+    *bits = *(int *)device ? 0x05 : 0x1ff;  /* the second one tells its power cap alone */
+    return 0;
+}
+int nvmlDeviceGetCurrentClocksNAMED(void *device, unsigned long long *bits) { *bits = BITS; return 0; }
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
     *millijoules = 7000000000ull;
     return *(int *)device ? 3 : 0;
@@ -36,13 +46,14 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
 """
 
 
-def library(folder: Path, init: int = 0, count: int = 3) -> str:
+def library(folder: Path, init: int = 0, count: int = 3, bits: int = 0, named: str = "EventReasons") -> str:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler, which makes a library that answers as NVML does")
-    (folder / "nvml.c").write_text(NVML)
-    path = folder / f"libnvidia-ml-{init}-{count}.so"
-    words = ["-shared", "-fPIC", f"-DINIT={init}", f"-DCOUNT={count}", "-o", str(path), str(folder / "nvml.c")]
+    (folder / "nvml.c").write_text(NVML.replace("NAMED", named))
+    path = folder / f"libnvidia-ml-{init}-{count}-{bits}-{named}.so"
+    given = [f"-DINIT={init}", f"-DCOUNT={count}", f"-DBITS={bits}"]
+    words = ["-shared", "-fPIC", *given, "-o", str(path), str(folder / "nvml.c")]
     subprocess.run([compiler, *words], check=True)
     return str(path)
 
@@ -65,9 +76,34 @@ def test_nvml_tells_of_every_gpu_and_what_it_does_not_is_left_out(tmp_path: Path
         "memory_busy": (40, "%", True),
         "power": (pytest.approx(512.3), "W", True),
         "sm_clock": (1980, "MHz", True),
+        "temperature": (61, "C", True),
+        "throttle_thermal": (0, "%", True),
+        "throttle_power": (0, "%", True),
+        "throttle_hardware": (0, "%", True),
         "energy": (pytest.approx(7e6), "J", False),
     }
     assert values(two)["gpu_busy"][0] == 94 and "energy" not in values(two)
+
+
+# The reasons as nvml.h numbers them.
+@pytest.mark.parametrize("named", ["EventReasons", "ThrottleReasons"])
+@pytest.mark.parametrize(
+    ("bits", "thermal", "power", "hardware"),
+    [
+        (0x1 | 0x2 | 0x10 | 0x100, 0, 0, 0),  # idle, clocks that were set, those of a group, a display
+        (0x4, 0, 100, 0),  # software's power cap
+        (0x8 | 0x40, 100, 0, 100),  # the hardware's, for heat
+        (0x8 | 0x80, 0, 100, 100),  # the hardware's, by the power brake
+        (0x20 | 0x1, 100, 0, 0),  # software's, for heat
+    ],
+)
+def test_throttling_is_told_by_what_lowered_the_clock(
+    bits: int, thermal: int, power: int, hardware: int, named: str, tmp_path: Path
+) -> None:
+    one, two = nvidia.find(Machine(nvml=library(tmp_path, bits=bits, named=named))).sources
+    told = [{name: value for name, (value, *_) in values(gpu).items() if name in THROTTLED} for gpu in (one, two)]
+    assert told[0] == {"throttle_thermal": thermal, "throttle_power": power, "throttle_hardware": hardware}
+    assert told[1] == {"throttle_power": power}
 
 
 def test_why_there_is_no_nvidia_gpu_is_said(tmp_path: Path) -> None:
@@ -84,6 +120,7 @@ def test_why_there_is_no_nvidia_gpu_is_said(tmp_path: Path) -> None:
 def test_amd_s_cards_tell_by_their_files(tmp_path: Path) -> None:
     pci = tmp_path / "devices" / "0000:c1:00.0"
     files = {"gpu_busy_percent": 87, "mem_busy_percent": 12, "hwmon/hwmon3/power1_average": 138000000}
+    files |= {f"hwmon/hwmon3/{name}_input": of for name, of in [("freq1", 1_420_000_000), ("temp2", 74000)]}
     for name, number in files.items():
         (pci / name).parent.mkdir(parents=True, exist_ok=True)
         (pci / name).write_text(f"{number}\n")
@@ -96,6 +133,8 @@ def test_amd_s_cards_tell_by_their_files(tmp_path: Path) -> None:
         "gpu_busy": (87, "%", True),
         "memory_busy": (12, "%", True),
         "power": (pytest.approx(138), "W", True),
+        "gfx_clock": (pytest.approx(1420), "MHz", True),
+        "junction_temperature": (pytest.approx(74), "C", True),
     }
 
 
