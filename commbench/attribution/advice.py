@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WAITED, _LARGE, _HIGH = 0.02, 0.3, 0.2
 _MOSTLY = 0.8  # of all waiting, that is for one rank
 _MOST = 3  # lines of one kind
-_GPUS = ("cuda", "hip")  # devices whose clocks telemetry records
+_TELLING = ("cuda",)  # devices of which telemetry records why a clock was lowered
 _KERNELS = " (pip install 'commbench[kernels]')"
 _UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
@@ -123,7 +123,7 @@ def shortest(found: Attribution) -> Shortest | None:
 
 def _late(found: Attribution, counters: Sequence[Series]) -> Iterator[Advice]:
     hosts = {trace.rank: f" ({trace.host})" for trace in found.traces if trace.host}
-    of_gpus = {trace.rank: place for place, trace in enumerate(found.traces) if trace.device in _GPUS}
+    of_gpus = {trace.rank: place for place, trace in enumerate(found.traces) if trace.device in _TELLING}
     late = convicted(found)
     for one, *others in together(late)[:_MOST]:
         if one.cause == EARLIER and one.upstream:
@@ -142,9 +142,9 @@ def _late(found: Attribution, counters: Sequence[Series]) -> Iterator[Advice]:
             place = of_gpus[one.rank]
             why += f" ({throttled(found.traces[place], [its.window for its in found.layers[place]], counters)})"
         yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
-        if one.cause == COMPUTE and not counters and one.rank in of_gpus:
-            text = "whether heat or power throttled its GPU: counters, recorded beside the job and given as --rdma "
-            yield Advice(f"{text}counters/, tell", "python -m commbench.telemetry --out counters/ -- ...")
+    if not counters and any(one.cause == COMPUTE and one.rank in of_gpus for one in late):
+        text = "whether heat or power throttled a GPU that computes longer: counters, recorded beside the job and "
+        yield Advice(f"{text}given as --rdma counters/, tell", "python -m commbench.telemetry --out counters/ -- ...")
     if not late and found.time and found.share(WAITING) >= _HIGH:
         how = " --method clock" if _on_cpu(found) else ""
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce{how}"

@@ -28,8 +28,9 @@ _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
 )
 
-LAST_WORD = 10.0  # seconds that a rank which ends without a word leaves to the one that has it
-_PATIENT = ("MPICH",)  # launchers that let the others run on, before MPI_Init (Slurm's do so unless told otherwise)
+_LAST_WORD = 10.0  # seconds that a rank which ends without a word leaves to the one that has it
+# Launchers that let the others run on, before MPI_Init. Slurm does too, but with KillOnBadExit, which no rank can see.
+_PATIENT = ("MPICH",)
 
 # By which launcher's variables each vendor's library finds its ranks.
 _SPEAKS = {"Open MPI": "Open MPI", **dict.fromkeys(("MPICH", "MPICH2", "MVAPICH", "MVAPICH2", "Intel MPI"), "MPICH")}
@@ -80,7 +81,7 @@ def leave_the_word(launched: Launch, speaks: bool) -> None:
     to be the one that says why. Return at once on a rank that speaks.
     """
     if not speaks and launched.size > 1 and launched.launcher not in _PATIENT:
-        sleep(LAST_WORD)
+        sleep(_LAST_WORD)
 
 
 def _is_whole(text: str) -> bool:

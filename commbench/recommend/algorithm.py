@@ -13,8 +13,8 @@ So of two that are equally fast the one stays that was there before.
 
 A choice reaches from half-way (as logarithms) between two measured sizes to half-way between two others, and never
 beyond the sizes that were measured. All else stays the library's own. Where a library can be told of one algorithm for
-all sizes or none (MPICH's control variables; NCCL, whose rules by size need a number of channels that no record tells),
-`for_all_sizes` chooses it.
+all sizes or none (MPICH's control variables; NCCL, whose rules by size need one number of channels for every size,
+and records tell those of the measured ones), `for_all_sizes` chooses it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def asked(options: argparse.Namespace, granted: bool) -> Settings:
         raise UsageError("--partition is for --free slurm, and for the job that --export writes: give one of them too")
     if options.switches and (granted or options.wrapper):
         rest = "--wrapper seats ranks on those recommended" if options.wrapper else "this job has its nodes already"
-        raise UsageError(f"--switches asks for any nodes, and {rest}: give one of both")
+        raise UsageError(f"--switches asks for any nodes, and {rest}: give one of the two")
     number, at, wait = (options.switches or "").partition("@")
     if at and not wait:
         raise UsageError(f"--switches is N or N@T, as 2@01:00:00, not {options.switches!r:.80}")

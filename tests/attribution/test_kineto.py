@@ -248,6 +248,7 @@ def test_blocks_of_any_size_give_the_same(tmp_path: Path, block: int, monkeypatc
 def test_with_and_without_orjson_a_file_says_the_same(
     tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("orjson")
     fast, slow = _json_events._WHOLE
     assert fast.__module__ == "orjson"
     found = []

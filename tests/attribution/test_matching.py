@@ -260,8 +260,7 @@ def of_steps(draw: random.Random, ranks: int, steps: int, one_host: bool) -> lis
                 column.append(call(asked, t + 6 * MS, group=tuple(range(ranks)), **about))
     marks = tuple(Step(number, number * 100 * MS, (number + 1) * 100 * MS) for number in range(steps))
     hosts = ["a" if one_host else f"node{rank}" for rank in range(ranks)]
-    traces = [trace(rank, columns[rank], ranks=ranks, steps=marks, host=host) for rank, host in enumerate(hosts)]
-    return traces
+    return [trace(rank, columns[rank], ranks=ranks, steps=marks, host=host) for rank, host in enumerate(hosts)]
 
 
 @settings(max_examples=60)

@@ -247,10 +247,7 @@ def test_where_all_that_is_idle_has_no_gpu_that_is_said(slurm: Path, capsys: pyt
     assert run(*words) == 0
 
 
-def test_nodes_that_are_described_without_gpus_are_free_without(
-    slurm: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sinfo(slurm, "vm (null)\n", "(null)\ngpu:8\n")
+def test_nodes_that_are_described_without_gpus_are_free_without(slurm: Path) -> None:
     name = read_topology(find("two-core")).cluster.arrays.nodes[0]
     sinfo(slurm, f"{name} (null)\n", "(null)\ngpu:8\n")
     assert run("--topology", "two-core", "--free", "slurm", "--gpus", "2") == 0
@@ -398,7 +395,10 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
                 (["--switches", "0"], "--switches is a whole number of at least 1, not '0'"),
                 (["--switches", "@1"], "--switches is a whole number of at least 1, not ''"),
                 (["--switches", "2@"], "--switches is N or N@T, as 2@01:00:00, not '2@'"),
-                (["--switches", "2@x"], "wait is written as Slurm does"),
+                (
+                    ["--switches", "2@x"],
+                    "the time to wait for --switches N@T is written as Slurm does (01:00:00)",
+                ),
                 (["--switches", ""], "--switches says nothing: leave it out"),
                 (["--partition", ""], "--partition says nothing: leave it out"),
                 (["--switches", "1", "--wrapper"], "--wrapper seats ranks on those recommended"),

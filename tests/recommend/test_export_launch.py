@@ -106,8 +106,8 @@ def test_a_cluster_whose_names_slurm_does_not_take_is_refused(cluster: str) -> N
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"features": 'a"; touch pwned'}, "features is written as Slurm does"),
-        ({"wait": "1\n#SBATCH --wrap"}, "wait is written as Slurm does"),
+        ({"features": 'a"; touch pwned'}, "features are written as Slurm does"),
+        ({"wait": "1\n#SBATCH --wrap"}, "the time to wait for --switches N@T is written as"),
         ({"switches": 0}, "switches is a whole number from 1"),
         ({"segment": -1}, "segment is a whole number from 1"),
         ({"topology": "torus"}, "tree or block, not 'torus'"),

@@ -145,10 +145,8 @@ def test_an_environment_is_for_collectives_with_one_algorithm() -> None:
     command = ["bash", "-euc", f"{made['nccl.env']}echo $NCCL_ALGO"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said == "broadcast:ring;allgather:collnetdirect\n"
-    assert (
-        "\n# Left to the library: allreduce has 'tree' 'll128' with 16 ranks on 2 nodes from 0 to below 1M, "
-        in (made["nccl.env"])
-    )
+    left = "\n# Left to the library: allreduce has 'tree' 'll128' with 16 ranks on 2 nodes from 0 to below 1M, "
+    assert left in made["nccl.env"]
     with pytest.raises(NotExported, match="one algorithm for all sizes"):
         nccl_environment.files(plan(*ALLREDUCE), Settings())
 
@@ -285,10 +283,8 @@ def test_as_many_ranks_on_other_nodes_do_not_end_an_export() -> None:
         (2, 4): [(0, 0), (1024, 1)],
         (7, 4): [(0, 2)],
     }
-    assert (
-        "2 # allreduce, as chosen for 4 ranks on 4 nodes, not for 4 on 1 node or 16 on 1 node\n"
-        in (made["openmpi_rules.conf"])
-    )
+    remark = "2 # allreduce, as chosen for 4 ranks on 4 nodes, not for 4 on 1 node or 16 on 1 node\n"
+    assert remark in made["openmpi_rules.conf"]
     made, done = texts(plan(near, replace(near, least=10)), Settings())
     assert "placement.json" in made and "openmpi_rules.conf" not in made
     assert done.refused["openmpi_rules"].startswith("no Open MPI rules: allreduce has two choices for 10 bytes")

@@ -20,7 +20,7 @@ _GPU = 0  # NVML_TEMPERATURE_GPU
 _REASONS = {  # bits of nvmlClocksEventReasons, by what they have in common
     "throttle_thermal": 0x20 | 0x40,  # SwThermalSlowdown, HwThermalSlowdown
     "throttle_power": 0x04 | 0x80,  # SwPowerCap, HwPowerBrakeSlowdown
-    "throttle_hardware": 0x08,  # HwSlowdown: heat, the power brake, or power drawn too fast
+    "throttle_hardware": 0x08,  # HwSlowdown: heat, the power brake, power drawn too fast, or a change of clocks
 }
 _BUS = slice(36, 68)  # of nvmlPciInfo_t, 68 bytes: busId behind busIdLegacy[16] and five numbers
 

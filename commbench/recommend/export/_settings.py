@@ -58,9 +58,12 @@ class Settings:
     port: int = 29500  # at which rank 0 of PyTorch listens
 
     def __post_init__(self) -> None:
-        for name, pattern in (("features", _FEATURES), ("wait", _WAIT)):
-            if (value := getattr(self, name)) and not pattern.fullmatch(value):
-                raise UsageError(f"{name} is written as Slurm does ([leaf1|leaf2], 01:00:00), not {value[:60]!r}")
+        for what, value, pattern, example in (
+            ("features are", self.features, _FEATURES, "[leaf1|leaf2]"),
+            ("the time to wait for --switches N@T is", self.wait, _WAIT, "01:00:00"),
+        ):
+            if value and not pattern.fullmatch(value):
+                raise UsageError(f"{what} written as Slurm does ({example}), not {value[:60]!r}")
         if self.partition and not _PARTITION.fullmatch(self.partition):
             rule = "has letters, digits and _.+-, and commas between several"
             raise UsageError(f"a partition's name {rule}, not {self.partition[:60]!r}")

@@ -159,10 +159,8 @@ def options(plan: Plan, settings: Settings) -> list[str]:
     """Return what srun is told, beside SLURM_HOSTFILE where no wrapper gives ranks, by which each sits as planned."""
     said = [f"--nodes={len(plan.hosts)}", f"--ntasks={len(plan.seats)}"]  # a job may have more nodes
     if wrapped(settings):
-        said += [
-            f"--ntasks-per-node={max(plan.per_host.values())}",
-            f'"--nodelist={fold(plan.hosts)}"',
-        ]  # brackets, to bash
+        nodes = f'"--nodelist={fold(plan.hosts)}"'  # quoted: bash would expand its brackets
+        said += [f"--ntasks-per-node={max(plan.per_host.values())}", nodes]
     else:
         said.append("--distribution=arbitrary")
     if on_gpus(plan) and (settings.slurm is None or settings.slurm >= NO_BINDING):
