@@ -140,20 +140,27 @@ def _record(
     if asked < refresh:
         notes.append(f"sampled every {refresh} ms rather than {asked:g}: adapters refresh their counters so often")
     every = max(asked, refresh)
-    path, stream = _open(options.out, launched)
-    with stream:
-        recorder = Recorder(stream, _head(command, every, found.sources, notes, launched), found.sources)
-        if recorder.lost:
-            raise ResultsError(f"cannot write to {path}: {recorder.lost}; name another place by --out")
+    head, code = _head(command, every, found.sources, notes, launched), EXIT_OK
+    try:
+        path, recorder = _begin(options.out, launched, head, found.sources)
+    except ResultsError as error:
+        if launched.size == 1:
+            raise
+        # The other ranks' commands run already: without this one's they would wait in MPI_Init for ever.
+        _say(f"commbench telemetry: error: {printable(str(error))}; the command runs all the same, and is not recorded")
+        path, recorder = _begin(os.devnull, launched, head, found.sources)
+        code = EXIT_USAGE
+    with recorder.stream:
         try:
             ran = run(command, recorder, every / 1e3, SHARE if interval is None else None)
         except OSError as error:
-            recorder.end({"notes": []})
+            if not path.is_char_device():
+                path.unlink()
             return _not_started(command, error, launched)
         after = find(machine).sources
         recorder.end({**asdict(ran), "notes": [*_changes(found.sources, after), *ran.notes]})
     _print_summary(path, recorder, ran, options.json)
-    return ran.code
+    return ran.code or code
 
 
 def _head(
@@ -199,9 +206,22 @@ def _show(paths: Sequence[str], as_json: bool) -> None:
 def _not_started(command: Sequence[str], error: OSError, launched: Launch) -> int:
     """Say on one rank of each node, which all fail alike, that the command cannot be started; return the exit code."""
     if _samples(launched):
-        _say(f"commbench telemetry: error: cannot start {command[0]}: {error.strerror}; is it in PATH, and executable?")
+        what = f"cannot start {printable(command[0])}: {error.strerror}"
+        _say(f"commbench telemetry: error: {what}; is it in PATH, and executable?")
     leave_the_word(launched, speaks=_samples(launched))
     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+
+
+def _begin(
+    out: str | None, launched: Launch, head: Mapping[str, Any], sources: Sequence[Source]
+) -> tuple[Path, Recorder]:
+    """Return the file of this node and what writes it; raise ResultsError where its first line cannot be written."""
+    path, stream = _open(out, launched)
+    recorder = Recorder(stream, head, sources)
+    if recorder.lost:
+        stream.close()
+        raise ResultsError(f"cannot write to {path}: {recorder.lost}; name another place by --out")
+    return path, recorder
 
 
 def _open(out: str | None, launched: Launch) -> tuple[Path, BinaryIO]:
@@ -224,7 +244,7 @@ class Recorder:
     """The file that samples go to, a line for each source; a line has what changed since the source's last one."""
 
     def __init__(self, stream: BinaryIO, head: Mapping[str, Any], sources: Sequence[Source]) -> None:
-        self._stream, self._sources = stream, sources
+        self.stream, self._sources = stream, sources
         self._names = [[column.name for column in source.columns] for source in sources]
         self._last: list[dict[str, int | None]] = [{} for _ in sources]
         self.samples = 0
@@ -256,7 +276,7 @@ class Recorder:
     def _write(self, lines: Sequence[Mapping[str, Any]]) -> None:
         data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
         try:
-            if self._stream.write(data) < len(data):
+            if self.stream.write(data) < len(data):
                 self.lost = "the disk is full"
         except OSError as error:
             self.lost = str(error.strerror)

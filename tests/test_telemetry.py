@@ -349,6 +349,22 @@ def test_a_file_is_never_written_over(tmp_path: Path, record: Record) -> None:
     assert [path.read_bytes() for path in (tmp_path / "out").iterdir()] == [before]
 
 
+@pytest.mark.parametrize(("ends", "code"), [("true", 2), ("exit 3", 3)])
+def test_among_other_ranks_a_command_runs_that_cannot_be_recorded(ends: str, code: int, tmp_path: Path) -> None:
+    """The others' commands run already, and would wait for it."""
+    (tmp_path / "kept.jsonl").write_text("kept")
+    done = subprocess.run(
+        door("--out", "kept.jsonl", "--", "sh", "-c", f"echo it runs; {ends}"),
+        cwd=tmp_path,
+        env=environment() | {f"OMPI_COMM_WORLD_{of}": text for of, text in [("RANK", "0"), ("SIZE", "2")]},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, (tmp_path / "kept.jsonl").read_text()) == (code, "it runs\n", "kept")
+    said = "kept.jsonl is there already, and is kept: name another place by --out; the command runs all the same"
+    assert done.stderr.startswith(f"commbench telemetry: error: {said}, and is not recorded\n")
+
+
 def test_a_command_that_cannot_be_started_is_a_line_and_the_code_of_shells(tmp_path: Path, record: Record) -> None:
     (tmp_path / "app").write_text("no program\0")
     (tmp_path / "app").chmod(0o755)
@@ -356,6 +372,7 @@ def test_a_command_that_cannot_be_started_is_a_line_and_the_code_of_shells(tmp_p
         done = record("--out", "out", "--", command)
         assert (done.code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
         assert done.stderr.startswith(f"commbench telemetry: error: cannot start {command}: ")
+        assert not list((tmp_path).glob("out/*"))  # nothing was recorded, nor is in the way of the next try
 
 
 def test_help_has_examples(record: Record) -> None:

@@ -237,10 +237,8 @@ def _by_ends(pairs: Times) -> Alignment:
     middle = float(np.median(left))
     away = np.abs(left - middle)
     scatter = _SCATTER * float(np.median(away)) if len(at) >= _FEWEST_ENDS else 2 * float(away.max())
-    alone = UNKNOWN_ERROR if len(at) == 1 else 0  # one end has no scatter
-    return Alignment(
-        FROM_TRACES, offset + round(middle), drift, since, int(np.max(pairs[:, 2])) + round(scatter) + alone
-    )
+    error = int(np.max(pairs[:, 2])) + round(scatter) if len(at) > 1 else UNKNOWN_ERROR  # one end has no scatter
+    return Alignment(FROM_TRACES, offset + round(middle), drift, since, min(error, UNKNOWN_ERROR))
 
 
 def theil_sen(x: Floats, y: Floats) -> float:

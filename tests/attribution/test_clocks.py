@@ -26,7 +26,7 @@ from commbench.attribution.clocks import (
     theil_sen,
 )
 from commbench.attribution.matching import match
-from commbench.attribution.trace import Trace
+from commbench.attribution.trace import Call, Trace
 from commbench.errors import UsageError
 from tests.attribution.jobs import MS, call, trace, world
 
@@ -211,6 +211,20 @@ def test_an_array_of_times_becomes_what_each_of_them_becomes(local: int, offset:
     one = Alignment(MEASURED, offset, drift, since=EPOCH)
     times = [EPOCH + local, EPOCH + 2 * local]
     assert one.common(np.array(times)).tolist() == [one.common(time) for time in times]
+
+
+def test_an_error_that_is_not_known_stays_so_along_a_chain_of_clocks() -> None:
+    """One meeting of each pair of neighbours: one end has no scatter, and nothing tells how far it is off."""
+    hosts = 5
+    columns: list[list[Call]] = [[] for _ in range(hosts)]
+    for one in range(hosts - 1):
+        at = (one + 1) * 50 * MS
+        for rank in (one, one + 1):
+            columns[rank].append(call(at, at + 2 * MS, group=(one, one + 1), group_name=f"pair{one}"))
+    traces = [trace(rank, calls, ranks=hosts, host=f"h{rank}") for rank, calls in enumerate(columns)]
+    found = align(traces, {}, match(traces).meetings)
+    assert found[0].error < UNKNOWN_ERROR
+    assert [one.error for one in found[1:]] == [UNKNOWN_ERROR] * (hosts - 1)
 
 
 # Files

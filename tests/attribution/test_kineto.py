@@ -241,9 +241,10 @@ def test_blocks_of_any_size_give_the_same(tmp_path: Path, block: int, monkeypatc
         json.dumps(MIXED).replace("aten::", "a\tb::"),  # orjson refuses the rest
         json.dumps([*MIXED, span("cpu_op", "not a number", float("nan"), 1)]),
         json.dumps([*MIXED, span("cpu_op", "half of a pair: \ud800", 200, 1)]),
+        json.dumps([*MIXED, span("cpu_op", "beyond 64 bits", 200, 1, Input_Dims=[[10**30, 3]], Input_type=["float"])]),
         json.dumps([*MIXED, span("cpu_op", "deep", 200, 1, note=0)]).replace(": 0}", f": {'[' * 1100}{']' * 1100}}}"),
     ],
-    ids=[*LAYOUTS, "a tab", "NaN", "half of a pair", "deep"],
+    ids=[*LAYOUTS, "a tab", "NaN", "half of a pair", "beyond 64 bits", "deep"],
 )
 def test_with_and_without_orjson_a_file_says_the_same(
     tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +258,7 @@ def test_with_and_without_orjson_a_file_says_the_same(
         found.append(read_text(tmp_path, content))
     one, other = found
     assert (spans(one, *range(7)), one.names, one.notes) == (spans(other, *range(7)), other.names, other.notes)
+    assert one.operators == other.operators
     assert len(one.spans) >= 10
 
 

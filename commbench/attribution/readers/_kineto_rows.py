@@ -171,7 +171,8 @@ def _inputs(
     if not isinstance(shapes, list):
         return (), (), ()
     sizes = tuple(
-        tuple(one) if isinstance(one, list) and all(type(size) is int for size in one) else () for one in shapes
+        tuple(one) if isinstance(one, list) and all(type(size) is int and size < 1 << 63 for size in one) else ()
+        for one in shapes
     )
     types, told = (tuple(map(str, one)) if isinstance(one, list) else () for one in (dtypes, values))
     return sizes, types, told
