@@ -55,13 +55,14 @@ def parse_number(text: str, what: str, *, least: float = 0.0) -> float:
     raise UsageError(f"{what} is a number of at least {least:g}, not {text!r}")
 
 
-def parse_whole(text: str, what: str, *, least: int = 0) -> int:
-    """Return the whole number that `text` holds, at least `least`; `what` names it in the error."""
+def parse_whole(text: str, what: str, *, least: int = 0, most: int = LARGEST) -> int:
+    """Return the whole number that `text` holds, from `least` to `most`; `what` names it in the error."""
     with suppress(ValueError):
         value = int(text)
-        if least <= value <= LARGEST:
+        if least <= value <= most:
             return value
-    raise UsageError(f"{what} is a whole number of at least {least}, not {text!r}")
+    rule = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
+    raise UsageError(f"{what} is a whole number {rule}, not {text!r}")
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

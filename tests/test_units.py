@@ -140,6 +140,13 @@ def test_what_is_no_whole_number_or_too_small_or_too_large_is_refused(text: str)
         parse_whole(text, "-n", least=1)
 
 
+@pytest.mark.parametrize("text", ["0", "10", "9" * 20, "9" * 5000])
+def test_a_whole_number_that_has_a_most_is_said_with_it(text: str) -> None:
+    assert parse_whole("9", "-n", least=1, most=9) == 9
+    with pytest.raises(UsageError, match=f"^-n is a whole number from 1 to 9, not '{text}'$"):
+        parse_whole(text, "-n", least=1, most=9)
+
+
 def test_a_whole_number_is_exact() -> None:
     for text in ("20", " 7 ", "0", str((1 << 53) + 1), str(LARGEST)):
         assert parse_whole(text, "--seed") == int(text)

@@ -358,17 +358,17 @@ def _beyond(fitted: Fit | None, traffic: Traffic) -> list[str]:
 
 
 def _choices(runs: Sequence[Reading]) -> tuple[tuple[Choice, ...], list[str]]:
-    """Return the algorithms that measured launches show to be faster, and what to say where they cannot be compared.
+    """Return the algorithms that measured launches show to be faster, and what to say of those left out.
 
     Logs of others do not count, as nobody knows which of them are equal launches, nor does what was simulated.
     """
     from commbench.errors import ResultsError
-    from commbench.recommend.algorithm import for_library
+    from commbench.recommend.algorithm import for_library_with_notes
     from commbench.results.collect import OWN
 
     own = [[record for record in run.records if not record.simulated] for run in runs if run.format == OWN]
     try:
-        return for_library([records for records in own if records]), []
+        return for_library_with_notes([records for records in own if records])
     except ResultsError as error:
         return (), [f"no algorithm is chosen: {error}"]
 

@@ -35,6 +35,7 @@ from commbench.results.record import Record
 from commbench.results.spread import FEWEST_LAUNCHES, LEVEL, Times, family
 from commbench.results.stats import median
 from commbench.results.status import OK
+from commbench.topology.show import counted
 
 WORTH = math.log(1.03)  # what a change of choice has to bring, as a logarithm of time
 # Libraries whose settings hold for all sizes: see export/mpich_settings.py and export/nccl_environment.py. RCCL's tuner
@@ -83,19 +84,34 @@ def for_library(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
 
     Raises as `choose` does.
     """
-    return for_all_sizes(launches) if _library(launches).startswith(ONE_FOR_ALL) else choose(launches)
+    return for_library_with_notes(launches)[0]
+
+
+def for_library_with_notes(launches: Sequence[Sequence[Record]]) -> tuple[tuple[Choice, ...], list[str]]:
+    """Return what `for_library` does, and what to say of algorithms that would have been chosen but for other ranks."""
+    return _one_for_all(launches) if _library(launches).startswith(ONE_FOR_ALL) else (choose(launches), [])
 
 
 def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
     """Return, for each collective, ranks and nodes, the one algorithm that is best over all measured sizes, if any is.
 
     It must be measured at each size, faster on average, for real at one size at least, and at none slower by as much as
-    a change of choice is worth; the one with the largest mean gain is taken. The choice has no ends, as what it is
-    exported to has none. Raises as `choose` does.
+    a change of choice is worth, whatever the ranks and nodes: what it is exported to holds for communicators of every
+    size. The one with the largest mean gain is taken. The choice has no ends, as what it is exported to has none.
+    Raises as `choose` does.
     """
+    return _one_for_all(launches)[0]
+
+
+def _one_for_all(launches: Sequence[Sequence[Record]]) -> tuple[tuple[Choice, ...], list[str]]:
+    """Return the choices, and what to say of an algorithm that is best with some ranks and harms with others."""
     scopes, library = _scopes(launches), _library(launches)
     rivals = [rival for scope, those in scopes.items() for rival in _rivals(scope, those)]
-    real, found = _real(rivals), []
+    harmed: dict[tuple[str, Label], list[Scope]] = defaultdict(list)
+    for rival in rivals:
+        if rival.harms:
+            harmed[rival.scope[0], rival.label].append(rival.scope)
+    real, found, notes = _real(rivals), [], []
     for scope, those in sorted(scopes.items()):
         sizes = {size for launch in those for size, label in launch if label == AUTO}
         by_label: dict[Label, list[_Rival]] = defaultdict(list)
@@ -106,12 +122,25 @@ def for_all_sizes(launches: Sequence[Sequence[Record]]) -> tuple[Choice, ...]:
         for label, at in by_label.items():
             sources = [real[scope, one.size][label][1] for one in at if label in real[scope, one.size]]
             gain = fmean(one.gain for one in at)
-            if sources and {one.size for one in at} == sizes and gain > 0 and not any(one.harms for one in at):
+            if sources and {one.size for one in at} == sizes and gain > 0 and scope not in harmed[scope[0], label]:
                 ways.append((gain, label, "; ".join(dict.fromkeys(sources))))
-        if ways:
-            gain, label, source = max(ways, key=lambda way: way[0])
+        ways.sort(key=lambda way: -way[0])
+        if ways and (elsewhere := harmed[scope[0], ways[0][1]]):
+            notes.append(_left(scope, ways[0][1], elsewhere))
+        for gain, label, source in [way for way in ways if not harmed[scope[0], way[1]]][:1]:
             found.append(Choice(*scope, 0, None, *label, gain=math.exp(gain), source=source, library=library))
-    return tuple(found)
+    return tuple(found), notes
+
+
+def _left(scope: Scope, label: Label, harmed: Iterable[Scope]) -> str:
+    """Return why the best algorithm of a scope is not chosen."""
+    (_, ranks, nodes), *more = sorted(set(harmed))
+    others = f" and {counted(len(more), 'other size')} of communicators" if more else ""
+    return (
+        f"{scope[0]}: {' '.join(filter(None, label))} is best with {scope[1]} ranks on {counted(scope[2], 'node')} and "
+        f"left out, since it is slower than the library's own choice with {ranks} ranks on {counted(nodes, 'node')}"
+        f"{others}, and a setting holds for all"
+    )
 
 
 def _library(launches: Sequence[Sequence[Record]]) -> str:

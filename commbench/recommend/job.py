@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def asked(options: argparse.Namespace, granted: bool) -> Settings:
     """Return what an exported job asks of Slurm; raise UsageError, before the search, where nothing would read it."""
-    from commbench.recommend.export._settings import version
+    from commbench.recommend.export._settings import MOST_SWITCHES, version
     from commbench.recommend.exporting import Settings
     from commbench.units import parse_whole
 
@@ -37,7 +37,7 @@ def asked(options: argparse.Namespace, granted: bool) -> Settings:
         slurm=version(options.slurm_version, "--slurm-version") if options.slurm_version else None,
         partition=options.partition or "",
         nodelist=not options.switches,
-        switches=parse_whole(number, "--switches", least=1) if number or at else None,
+        switches=parse_whole(number, "--switches", least=1, most=MOST_SWITCHES) if number or at else None,
         wait=wait,
         wrapper=options.wrapper,
     )
@@ -58,7 +58,7 @@ def hand_over(options: argparse.Namespace, advice: Advice, cluster: Cluster, wan
     """Write the files."""
     from commbench.recommend.exporting import export
 
-    settings = replace(wanted, openmpi=_open_mpi(advice.plan), cluster=cluster)
+    settings = replace(wanted, openmpi=open_mpi(advice.plan), cluster=cluster)
     done = Done(options.export, advice.plan, export(advice.plan, settings, Path(options.export)))
     return _submitted(done, options, cluster, granted) if "slurm" in done.export.files else done
 
@@ -102,14 +102,13 @@ def _submitted(done: Done, options: argparse.Namespace, cluster: Cluster, grante
     return replace(done, notes=tuple(notes), next=f"cd {out} && sbatch {JOB} COMMAND...")
 
 
-def _open_mpi(plan: Plan) -> tuple[int, ...] | None:
-    """Return the version of Open MPI that algorithms were chosen for, None where it is another library."""
+def open_mpi(plan: Plan) -> tuple[int, ...] | None:
+    """Return the version of Open MPI that algorithms were chosen for, None where it is another library or not read."""
     import re
 
-    from commbench.recommend.export._settings import version
-
-    found = next((re.search(r"^Open MPI v?([0-9.]+[0-9])", one.library) for one in plan.choices), None)
-    return version(found[1]) if found else None
+    of = re.compile(r"Open MPI v?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})(?!\.?[0-9]|\.\.)")
+    found = next((of.match(one.library) for one in plan.choices), None)
+    return tuple(map(int, found[1].split("."))) if found else None
 
 
 def as_json(done: Done) -> dict[str, Any]:

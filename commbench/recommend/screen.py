@@ -102,7 +102,7 @@ def _orders(advice: Advice) -> list[str]:
 def _measured(choices: Sequence[Choice]) -> list[str]:
     """Return what to ask libraries for."""
     if not choices:
-        return ["algorithms: the library's own choice stays, as the results show none that is faster for real"]
+        return ["algorithms: the library's own choice stays, as the results show none to ask for"]
     rows = [
         (
             one.collective,

@@ -194,6 +194,8 @@ def step(
         if times * count > 0:
             members = np.moveaxis(grid, grid.ndim - 1 - place, -1).reshape(-1, size)
             flows.append(Flow(name, collective, np.ascontiguousarray(members), float(count), times))
+    if told and ranks > 1 and not flows:
+        raise UsageError("--bytes says that no axis sends anything, and then all orders are alike: give one some")
     return Traffic(ranks, tuple(flows), dict(sizes), tuple(unsaid))
 
 

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from commbench.errors import ResultsError
-from commbench.recommend.algorithm import WORTH, choose, for_all_sizes, for_library, records_of
+from commbench.recommend.algorithm import (
+    WORTH,
+    choose,
+    for_all_sizes,
+    for_library,
+    for_library_with_notes,
+    records_of,
+)
 from commbench.recommend.plan import Choice
 from commbench.results.record import Record
 from tests.runs import record
@@ -180,6 +187,30 @@ def test_one_algorithm_for_all_sizes_is_the_best_that_harms_none() -> None:
     assert ranges(for_all_sizes(launches({"auto": auto, "ring": {**loses, 1024: 9.0}}, spread=0.001))) == [
         (0, None, "ring")
     ]
+
+
+def test_one_algorithm_for_all_sizes_harms_no_other_ranks() -> None:
+    """It holds for communicators of every size: tree is best with 4 ranks, and three times as slow with 2."""
+
+    def flat(**times: float) -> Times:
+        return {name: dict.fromkeys(SIZES, time) for name, time in times.items()}
+
+    here = launches(flat(auto=10.0, tree=7.0, ring=8.0), library="MPICH 5.0.2")
+    there = launches(flat(auto=10.0, tree=30.0, ring=10.1), nranks=2, library="MPICH 5.0.2")
+    found, notes = for_library_with_notes([*here, *there])
+    assert [(one.ranks, one.algorithm) for one in found] == [(4, "ring")]  # the next best, which harms none
+    assert notes == [
+        "allreduce: tree is best with 4 ranks on 1 node and left out, since it is slower than the library's own choice "
+        "with 2 ranks on 1 node, and a setting holds for all"
+    ]
+    slow = [launches(flat(auto=10.0, ring=11.0), nranks=n, library="MPICH 5.0.2") for n in (8, 16)]
+    found, notes = for_library_with_notes([*here, *there, *slow[0], *slow[1]])
+    assert found == () and len(notes) == 1
+    rest = launches(flat(auto=10.0, tree=30.0), collective="allgather", library="MPICH 5.0.2")
+    found, notes = for_library_with_notes([*here, *rest])  # of another collective that says nothing
+    assert [(one.collective, one.algorithm) for one in found] == [("allreduce", "tree")] and notes == []
+    found, notes = for_library_with_notes([*here, *launches(flat(auto=9.0, tree=9.1), nranks=2, library="MPICH 5.0.2")])
+    assert [(one.ranks, one.algorithm) for one in found] == [(4, "tree")] and notes == []  # less than 3 %
 
 
 def test_a_library_is_told_in_the_way_it_has() -> None:

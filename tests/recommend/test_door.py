@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from commbench.recommend import advice
+from commbench.recommend import advice, job
 from commbench.recommend.__main__ import main
 from commbench.recommend.export import mpich_settings, openmpi_rules
 from commbench.recommend.plan import read
@@ -24,6 +24,7 @@ from commbench.results.journal import Journal
 from commbench.results.record import Record
 from commbench.topology.reading import read as read_topology
 from commbench.topology.shipped import find
+from tests.recommend.plans import choice, whole
 from tests.runs import cell, facts, group, manifest, visit
 
 TREE = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1,3,5,7]
@@ -372,6 +373,8 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         (["--topology", "h100-nvlink", "--gpus", "1"], "at least 2"),
         (["--topology", "h100-nvlink", "--axes", "tp=8,tp=2"], "tp stands there twice"),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--bytes", "tp=1G"], "unknown axis 'tp'"),
+        (["--topology", "l40s-pcie", "--gpus", "2", "--bytes", "dp=0"], "--bytes says that no axis sends anything"),
+        (["--topology", "h100-nvlink", "--axes", "tp=8,dp=2", "--bytes", "tp=0,dp=9x0"], "no axis sends anything"),
         (["--topology", "h100-nvlink", "--axes", "dp=16", "--algo", "dp=rign"], "did you mean ring"),
         (
             ["--topology", "h100-nvlink", "--axes", "dp=16", "--algo", "dp=nvls"],
@@ -392,8 +395,11 @@ def test_the_order_in_use_is_the_one_to_beat(tmp_path: Path, capsys: pytest.Capt
         *(
             (["--topology", "h100-nvlink", "--gpus", "8", "--export", "out", *more], says)
             for more, says in (
-                (["--switches", "0"], "--switches is a whole number of at least 1, not '0'"),
-                (["--switches", "@1"], "--switches is a whole number of at least 1, not ''"),
+                (["--switches", "0"], "--switches is a whole number from 1 to 100000, not '0'"),
+                (["--switches", "@1"], "--switches is a whole number from 1 to 100000, not ''"),
+                (["--switches", "9" * 20], f"--switches is a whole number from 1 to 100000, not '{'9' * 20}'"),
+                (["--switches", "200000"], "--switches is a whole number from 1 to 100000, not '200000'"),
+                (["--partition", "gpu,,"], "a partition's name has letters, digits and _.+-, and a comma between two"),
                 (["--switches", "2@"], "--switches is N or N@T, as 2@01:00:00, not '2@'"),
                 (
                     ["--switches", "2@x"],
@@ -608,13 +614,42 @@ def test_algorithms_are_chosen_from_results_and_exported_for_their_library_alone
     assert not (tmp_path / "openmpi" / "mpich.env").exists()
 
 
-def nccl_run(folder: Path, collective: str, times: dict[str, tuple[float, ...]], seed: int) -> None:
-    """A run of NCCL's on two nodes of h100-nvlink as a launch leaves it: microseconds by algorithm, from 1 MiB on."""
-    chance = random.Random(seed)
-    where = group(ranks="0-15", order=list(range(16)), hosts="n01,n02", nranks=16, nnodes=2)
-    about = facts(
-        collective=collective, backend="nccl", library="NCCL 2.30.7+cuda13", method="loop", groups={"all": where}
+@pytest.mark.parametrize(
+    ("library", "known"),
+    [
+        *(("Open MPI " + release, None) for release in ("5..0", "5.0.1.2.3", "9" * 5000 + ".1", "1.2..3", "next")),
+        ("Open MPI v5.0.", (5, 0)),
+        ("Open MPI 5.0.11rc1", (5, 0, 11)),
+        ("Open MPI v5.1.0a1", (5, 1, 0)),
+        ("MPICH 5.0.2", None),
+    ],
+)
+def test_a_version_of_open_mpi_that_cannot_be_read_is_not_known(library: str, known: tuple[int, ...] | None) -> None:
+    assert (
+        job.open_mpi(replace(whole(["n1"]), choices=(replace(choice("allreduce", "ring"), library=library),))) == known
     )
+
+
+def test_an_export_does_without_a_version_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rules have the form then that all versions read."""
+    in_place_of_results(monkeypatch, sweeps("Open MPI 5.0.1.2.3"))
+    assert run(*WORDS, "--export", str(tmp_path / "out")) == 0
+    assert openmpi_rules.parse((tmp_path / "out" / "openmpi_rules.conf").read_text()).version == 1
+
+
+def nccl_run(
+    folder: Path,
+    collective: str,
+    times: dict[str, tuple[float, ...]],
+    seed: int,
+    nodes: int = 2,
+    library: str = "NCCL 2.30.7+cuda13",
+) -> None:
+    """A run of NCCL's on nodes of h100-nvlink as a launch leaves it: microseconds by algorithm, from 1 MiB on."""
+    chance = random.Random(seed)
+    n, hosts = 8 * nodes, ",".join(f"n{place + 1:02}" for place in range(nodes))
+    where = group(ranks=f"0-{n - 1}", order=list(range(n)), hosts=hosts, nranks=n, nnodes=nodes)
+    about = facts(collective=collective, backend="nccl", library=library, method="loop", groups={"all": where})
     cells, visits = [], []
     for algorithm, by_size in times.items():
         for place, time in enumerate(by_size):
@@ -652,6 +687,24 @@ def test_what_nccl_is_faster_with_at_all_sizes_becomes_its_environment(
     found = dict(line.split("=", 1) for line in said.stdout.splitlines() if line.startswith("NCCL_"))
     assert found == {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "allreduce:simple"}
     assert "nccl.env can say an algorithm" in text and not (tmp_path / "out" / "nccl_tuner.csv").exists()
+
+
+@pytest.mark.parametrize("library", ["NCCL 2.30.7+cuda13", "MPICH 5.0.2"])
+def test_an_algorithm_that_harms_within_a_node_is_not_asked_for_on_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], library: str
+) -> None:
+    """Settings hold for communicators of every size; on one node the library's own choice wins, which is no choice."""
+    two: dict[str, tuple[float, ...]] = {"auto": (100.0, 200.0, 600.0), "tree": (80.0, 150.0, 500.0)}
+    one: dict[str, tuple[float, ...]] = {"auto": (50.0, 100.0, 300.0), "tree": (150.0, 300.0, 900.0)}
+    for seed in range(5):
+        nccl_run(tmp_path / "runs" / f"two{seed}", "allreduce", two, seed, library=library)
+        nccl_run(tmp_path / "runs" / f"one{seed}", "allreduce", one, 20 + seed, 1, library)
+    words = ("--topology", "h100-nvlink", "--free", "n[01-02]", "--nodes", "2", "--results", str(tmp_path / "runs"))
+    assert run(*words, "--export", str(tmp_path / "out")) == 0
+    text = capsys.readouterr().out
+    assert "# allreduce: tree simple is best with 16 ranks on 2 nodes and left out, since it is slower than" in text
+    assert read(tmp_path / "out" / "placement.json").choices == ()
+    assert {"nccl.env", "mpich.env"}.isdisjoint(path.name for path in (tmp_path / "out").iterdir())
 
 
 def test_without_results_algorithms_are_predicted_and_not_exported(

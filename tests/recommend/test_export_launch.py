@@ -109,6 +109,7 @@ def test_a_cluster_whose_names_slurm_does_not_take_is_refused(cluster: str) -> N
         ({"features": 'a"; touch pwned'}, "features are written as Slurm does"),
         ({"wait": "1\n#SBATCH --wrap"}, "the time to wait for --switches N@T is written as"),
         ({"switches": 0}, "switches is a whole number from 1"),
+        ({"switches": 100_001}, "switches is a whole number from 1 to 100000"),
         ({"segment": -1}, "segment is a whole number from 1"),
         ({"topology": "torus"}, "tree or block, not 'torus'"),
         ({"wait": "10"}, "goes with a number of switches"),
@@ -231,7 +232,9 @@ def test_a_partition_is_asked_for() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["a b", "a\n#SBATCH --wrap=x", "-x", "a;b", "$(x)", "a" * 254, 'a"', "a=b", "ä"])
+@pytest.mark.parametrize(
+    "name", ["a b", "a\n#SBATCH --wrap=x", "-x", "a;b", "$(x)", "a" * 254, 'a"', "a=b", "ä", "a,,b", "a,"]
+)
 def test_a_name_of_a_partition_cannot_be_more_than_one(name: str) -> None:
     with pytest.raises(UsageError, match="a partition's name has letters, digits"):
         Settings(partition=name)

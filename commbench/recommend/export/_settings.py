@@ -19,13 +19,14 @@ from commbench.units import format_size
 
 LONGEST_HOST = 253  # characters, as of a name in the DNS
 MOST_DEVICES = 4095
+MOST_SWITCHES = 100_000
 _TOLD = 4  # choices of a collective, at most, of which a reason tells
 CORES = "commbench.recommend --cores N names those near each device"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CPUS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 _VERSION = re.compile(r"(?:slurm(?:-wlm)? )?v?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})", re.IGNORECASE)
 _FEATURES = re.compile(r"[A-Za-z0-9_.:,&|*!()\[\]-]+")
-_PARTITION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,252}")
+_PARTITION = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:,[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 _WAIT = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,2})?(?::[0-9]{1,2}){0,2}")
 
 
@@ -65,9 +66,9 @@ class Settings:
             if value and not pattern.fullmatch(value):
                 raise UsageError(f"{what} written as Slurm does ({example}), not {value[:60]!r}")
         if self.partition and not _PARTITION.fullmatch(self.partition):
-            rule = "has letters, digits and _.+-, and commas between several"
+            rule = "has letters, digits and _.+-, and a comma between two"
             raise UsageError(f"a partition's name {rule}, not {self.partition[:60]!r}")
-        for name, most in (("switches", 100_000), ("segment", 100_000), ("port", 65_535)):
+        for name, most in (("switches", MOST_SWITCHES), ("segment", 100_000), ("port", 65_535)):
             if (number := getattr(self, name)) is not None and not 1 <= number <= most:
                 raise UsageError(f"{name} is a whole number from 1 to {most}, not {number!r}")
         if self.topology not in ("", "tree", "block"):

@@ -17,6 +17,12 @@ TITLE = "NCCL or RCCL environment"
 LIBRARIES = ("NCCL", "RCCL")  # whose records it may be told of
 NAME = "nccl.env"
 SINCE = (2, 24)  # NCCL with a form for each collective
+# As records name it, NCCL 2.30.7+cuda13, and as others do: nccl v2.21, or NCCL_VERSION_CODE (nccl.h: 22304 is 2.23.4;
+# until 2.8 the middle number had one digit less).
+_VERSION = re.compile(
+    r"[NR]CCL\s+v?(?:(?P<major>[0-9]{1,3})\.(?P<minor>[0-9]{1,3})(?![0-9])|(?P<code>[0-9]{4,6})(?![0-9.]))",
+    re.IGNORECASE,
+)
 SPELLED = {"collnet_direct": "collnetdirect", "collnet_chain": "collnetchain", "nvls_tree": "nvlstree"}
 
 
@@ -29,11 +35,14 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
         text = "no NCCL environment: it has one algorithm for all sizes and ranks, and no collective of the plan has"
         raise NotExported("; ".join([text, *others]))
     whole = list(alike.values())
-    if old := next((one.library for one in whole if _older(one.library)), None):
-        raise NotExported(
-            f"no NCCL environment: NCCL takes an algorithm for each collective since {'.'.join(map(str, SINCE))}, and "
-            f"these choices were measured with {old[:40]!r}: measure with a later one"
-        )
+    for library in dict.fromkeys(one.library for one in whole if one.library):
+        release = _release(library)
+        if release is None or release < SINCE:
+            unknown = "" if release else ", whose version is not known"
+            raise NotExported(
+                f"no NCCL environment: NCCL takes an algorithm for each collective since {'.'.join(map(str, SINCE))}, "
+                f"and these choices were measured with {library[:40]!r}{unknown}: measure with a later one"
+            )
     said = {}
     for variable, words in (("NCCL_ALGO", _algorithms(whole)), ("NCCL_PROTO", _protocols(whole))):
         if words:
@@ -55,10 +64,15 @@ def parse(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _older(library: str) -> bool:
-    """Whether this library, as records name it, has no form for each collective; not where nobody said which it is."""
-    found = re.match(r"[NR]CCL ([0-9]+)\.([0-9]+)", library)
-    return found is not None and (int(found[1]), int(found[2])) < SINCE
+def _release(library: str) -> tuple[int, int] | None:
+    """Return the first two numbers of the version in a library's name, None where that cannot be read."""
+    if (found := _VERSION.match(library)) is None:
+        return None
+    if found["code"] is None:
+        return int(found["major"]), int(found["minor"])
+    code = int(found["code"])
+    major, rest = divmod(code, 10_000 if code >= 10_000 else 1000)
+    return major, rest // 100
 
 
 def _algorithms(choices: list[Choice]) -> dict[str, str]:
