@@ -43,10 +43,11 @@ def parser() -> argparse.ArgumentParser:
     """Return the options."""
     it = Parser(
         prog="commbench attribute",
+        usage="commbench attribute TRACE ... [options]",
         description="Say where the time of training steps goes, who is late, and why, from the traces of all ranks.",
         epilog=EXAMPLES,
     )
-    it.add_argument("traces", metavar="TRACE", nargs="+", help="files, or folders of them: one of each rank of a job")
+    it.add_argument("traces", metavar="TRACE", nargs="*", help="files, or folders of them: one of each rank of a job")
     add = it.add_argument_group("what is looked at").add_argument
     add("--steps", metavar="A-B,...", help="of the marked steps (default all)")
     add("--window", metavar="A:B", help="instead of steps: ms since the first work, or `all`")
@@ -82,6 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _carry_out(options: argparse.Namespace, command: str) -> None:
+    if not options.traces:
+        raise UsageError(
+            "TRACE is missing: put it first (commbench attribute traces/ ...), as --results and --compare take all "
+            "paths behind them"
+        )
     from commbench.report import attribution_compare as compare
     from commbench.report import attribution_screen as screen
 

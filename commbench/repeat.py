@@ -27,7 +27,7 @@ from commbench.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_OK, EXIT_TIMEOU
 from commbench.measure.parser import Parser
 from commbench.results import manifest
 from commbench.results.journal import MANIFEST, new_folder, replace
-from commbench.results.launch import LAUNCH, read_launch
+from commbench.results.launch import LAUNCH, SET, read_launch
 from commbench.results.launches import (
     KEY,
     Key,
@@ -42,10 +42,10 @@ from commbench.results.spread import CANNOT_TELL, DIFFERENT, ITERATIONS, SAME, C
 from commbench.results.stats import median
 from commbench.units import parse_number, parse_whole
 
-SET = "repeat.json"
 ENDED = (EXIT_OK, EXIT_FAILED, EXIT_TIMEOUT)  # a launch with another exit code did not come to its end
 NOT_MEASURING = {"repeat", "compare", "doctor"}  # doors that leave no results
 HALVES = 8  # launches from which on halves can be told apart
+EXAMPLE = "mpirun -n 4 python -m commbench.allreduce ..."
 PATIENCE = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, None))
 
 EXAMPLES = """examples:
@@ -59,7 +59,7 @@ exit codes: 0 all launches went well; 1 one did not; 2 bad usage or input; 3 wit
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the options, which stand before `--`; the command stands behind it."""
     it = Parser(
         prog="commbench repeat",
@@ -69,7 +69,9 @@ def parser() -> argparse.ArgumentParser:
     )
     it.add_argument("--launches", metavar="N", help="how often each command is run (default 5)")
     it.add_argument("--against", metavar="COMMAND", help="a second command, in one word; the two are run by turns")
-    it.add_argument("--out", metavar="DIR", help="the folder of all runs (default results/<UTC time>-repeat)")
+    it.add_argument(
+        "--out", metavar="DIR", help="the folder of all runs, and of no others (default results/<UTC time>-repeat)"
+    )
     it.add_argument("--pause", metavar="S", default="0", help="seconds between launches (default 0)")
     it.add_argument("--shuffle", action="store_true", help="each pair of --against in random order (default a b b a)")
     it.add_argument("--seed", metavar="N", default="1", help="of --shuffle (default 1)")
@@ -104,7 +106,7 @@ def check_command(words: Sequence[str], what: str) -> list[str]:
     known = doors().keys() - NOT_MEASURING
     text = shlex.join(words)
     if not words:
-        raise UsageError(f"{what} is missing: put it behind -- (mpirun -n 4 python -m commbench.allreduce ...)")
+        raise UsageError(f"{what} is missing: put it behind -- ({EXAMPLE})")
     modules = [after.partition("commbench.")[2] for word, after in pairwise(words) if word == "-m"]
     scripts = [a for word, a in pairwise(words) if Path(word).name == "commbench"]
     if not known & {*modules, *scripts} or NOT_MEASURING & {*modules, *scripts}:
@@ -136,8 +138,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def _carry_out(words: list[str]) -> int:
-    place = words.index("--") if "--" in words else len(words)
-    options, command = parser().parse_args(words[:place]), words[place + 1 :]
+    options, command = parser().parse_with_command(words, EXAMPLE)
     margin = parse_number(options.margin, "--margin")
     if options.summary is not None:
         if command or options.against or options.resume or options.out:
@@ -164,8 +165,11 @@ def _prepare(options: argparse.Namespace, command: list[str]) -> tuple[Path, Pla
     seed = parse_whole(options.seed, "--seed")
     if not options.resume:
         folder = Path(options.out) if options.out else new_folder(f"results/{manifest.now()}-repeat")
-        if (folder / SET).exists() or (folder / MANIFEST).exists():
-            raise ResultsError(f"{folder} holds results already: go on with a set by --resume, or name another --out")
+        # What reads the folder of a set (commbench.load, a report) reads all that is below it.
+        if other := next((path for name in (SET, MANIFEST) for path in folder.rglob(name)), None):
+            raise ResultsError(
+                f"{folder} holds results already ({other}): go on with a set by --resume, or name another --out"
+            )
         plan = Plan(commands, launches or 5, options.shuffle, seed)
     else:
         if not options.out:

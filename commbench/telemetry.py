@@ -43,6 +43,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python ignores, and a command would with it
 LOOK = 0.1  # seconds between looks whether the command has ended: another thread may get the signal that says so
 
+EXAMPLE = "python -m commbench.telemetry -- ./app"
 EXAMPLES = """examples:
   python -m commbench.telemetry -- ./app
   mpirun -n 8 python -m commbench.telemetry --out results/run1 -- python train.py     one sampler on each node
@@ -54,7 +55,7 @@ exit codes: the command's own (128 + N where signal N ended it); 2 bad usage or 
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the options, which stand before `--`; the command stands behind it."""
     it = Parser(
         prog="commbench telemetry",
@@ -99,22 +100,14 @@ def _say(text: str) -> None:
 
 
 def _carry_out(words: list[str], launched: Launch) -> int:
-    place = words.index("--") if "--" in words else len(words)
-    it = parser()
-    (options, others), command = it.parse_known_args(words[:place]), words[place + 1 :]
-    if others and not others[0].startswith("-"):
-        raise UsageError(
-            f"{others[0]!r} is no option: put the command behind -- (python -m commbench.telemetry -- ./app)"
-        )
-    if others:
-        it.error(f"unrecognized arguments: {' '.join(others)}")
+    options, command = parser().parse_with_command(words, EXAMPLE)
     if options.show:
         if command:
             raise UsageError("--show runs no command: leave out what is behind --")
         _show(options.show, options.json)
         return EXIT_OK
     if not command:
-        raise UsageError("the command is missing: put it behind -- (python -m commbench.telemetry -- ./app)")
+        raise UsageError(f"the command is missing: put it behind -- ({EXAMPLE})")
     interval = None if options.interval is None else parse_number(options.interval, "--interval", least=1)
     machine = Machine() if options.sysfs is None else copied(options.sysfs)
     if shutil.which(command[0]) is None:

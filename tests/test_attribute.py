@@ -154,6 +154,8 @@ def test_a_peak_that_is_given_tells_compute_from_memory_by_it(say: Say) -> None:
         (["slow", "--peak", "bf16=989"], "unknown data type of --peak 'bf16': did you mean bfloat16"),
         (["slow", "--rdma", "slow"], "slow holds no telemetry-*.jsonl"),
         (["slow", "--results", "nowhere"], "there is no nowhere"),
+        (["--results", "nowhere", "slow"], "TRACE is missing: put it first (commbench attribute traces/ ...)"),
+        (["--compare", "quick", "slow"], "as --results and --compare take all paths behind them"),
         (["slow", "--out", "slow/rank0.json/x"], "cannot write into slow/rank0.json/x"),
         (["slow", "--out", "slow/"], "--out slow/ holds the traces: name another folder"),
         (["nothing-there", "--out", "slow/rank0.json"], "--out slow/rank0.json is a file: name a folder"),

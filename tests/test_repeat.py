@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import pytest
 
 import commbench
 from commbench.repeat import Plan, check_command, main
+from tests.fake_door import write_run
 from tests.mpi.launch import MPIRUN, library, mpirun, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,6 +194,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--margin", "x", "--", *DOOR], "--margin is a number of at least 0, not 'x'"),
     (["--seed", "x", "--", *DOOR], "--seed is a whole number"),
     (["--frobnicate", "--", *DOOR], "unrecognized arguments: --frobnicate"),
+    (["--launches", "2", "mpirun", "-n", "2", *DOOR], "'mpirun' is no option: put the command behind -- (mpirun -n 4"),
     (["--resume"], "--resume goes on with the set in --out DIR: name its folder"),
     (["--out", "nowhere", "--resume"], "nowhere holds no set of launches (no repeat.json in it)"),
     (["--summary", "nowhere"], "nowhere holds no run"),
@@ -225,7 +229,25 @@ def test_a_folder_with_results_is_not_taken_for_a_new_one(pair: tuple[Path, subp
     for folder in ("set", "set/a-01"):
         done = repeat(pair[0], "--out", folder, "--", *fake())
         assert done.returncode == 2
-        assert "holds results already: go on with a set by --resume, or name another --out" in done.stderr
+        held = f"{folder}/{'repeat.json' if folder == 'set' else 'manifest.json'}"
+        text = f"{folder} holds results already ({held}): go on with a set by --resume, or name another --out"
+        assert text in done.stderr
+
+
+def test_a_set_is_of_its_own_launches_alone(tmp_path: Path) -> None:
+    """Runs and sets below a folder keep it from being a set's, and are none of its launches where they come later."""
+    write_run(tmp_path / "late" / "first", {8: 9.0}, random.Random(1)).close()
+    done = repeat(tmp_path, "--launches", "2", "--out", "late", "--", *fake())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "late holds results already (late/first/manifest.json): " in done.stderr
+    assert sorted(path.name for path in (tmp_path / "late").iterdir()) == ["first"]
+
+    assert repeat(tmp_path, "--launches", "2", "--out", "set", "--", *fake()).returncode == 0
+    write_run(tmp_path / "set" / "first", {8: 9.0}, random.Random(1)).close()
+    shutil.copytree(tmp_path / "set" / "a-01", tmp_path / "set" / "other" / "a-01")
+    done = repeat(tmp_path, "--launches", "3", "--out", "set", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "# a: 3 launches of " in done.stdout and "(unknown)" not in done.stdout
 
 
 def test_a_set_does_not_go_on_with_another_command(pair: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

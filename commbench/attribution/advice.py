@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from commbench.attribution.chance import LEVEL, tail
 from commbench.attribution.collectives import DIFFER
-from commbench.attribution.excess import NO_PORTS
+from commbench.attribution.excess import NO_PORTS, excess_name
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, COMPUTE, HOST, MEMORY, WAITING
 from commbench.attribution.throttling import throttled
@@ -29,6 +29,7 @@ _MOSTLY = 0.8  # of all waiting, that is for one rank
 _MOST = 3  # lines of one kind
 _TELLING = ("cuda",)  # devices of which telemetry records why a clock was lowered
 _KERNELS = " (pip install 'commbench[kernels]')"
+_TELEMETRY = "python -m commbench.telemetry --out counters/ -- ..."
 _UNSEEN = ("is late, and its trace does not show why", "python -m commbench.doctor")
 _CAUSES = {
     COMPUTE: ("computes longer than the others before it arrives", "python -m commbench.kernels"),
@@ -41,8 +42,9 @@ _CAUSES = {
         "mpirun -n {ranks} python -m commbench.pairs",
     ),
     HOST: (
-        "has nothing to run for longer than the others before it arrives (input, launches, other processes)",
-        "python -m commbench.doctor",
+        "has nothing to run for longer than the others before it arrives (input, launches, other processes): counters "
+        "recorded beside the job tell how busy the cores are, and commbench.doctor how the node is set up",
+        _TELEMETRY,
     ),
     "": ("is late, and no part of its time before that stands out", "python -m commbench.doctor"),
 }
@@ -144,7 +146,7 @@ def _late(found: Attribution, counters: Sequence[Series]) -> Iterator[Advice]:
         yield Advice(f"rank {one.rank} {why}; {where}", command.format(ranks=len(found.traces)))
     if not counters and any(one.cause == COMPUTE and one.rank in of_gpus for one in late):
         text = "whether heat or power throttled a GPU that computes longer: counters, recorded beside the job and "
-        yield Advice(f"{text}given as --rdma counters/, tell", "python -m commbench.telemetry --out counters/ -- ...")
+        yield Advice(f"{text}given as --rdma counters/, tell", _TELEMETRY)
     if not late and found.time and found.share(WAITING) >= _HIGH:
         how = " --method clock" if _on_cpu(found) else ""
         command = f"mpirun -n {len(found.traces)} python -m commbench.allreduce{how}"
@@ -167,17 +169,18 @@ def _on_cpu(found: Attribution) -> bool:
 
 def _transfers(found: Attribution) -> Iterator[Advice]:
     for one in [one for one in found.excesses if one.congested][:_MOST]:
-        text = f"{_name(one)} takes longer than alone while ports are congested: find the links, and another placement"
-        yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
+        text = f"{excess_name(one, found.excesses)} takes longer than alone while ports are congested: find the links, "
+        yield Advice(f"{text}and another placement", f"mpirun -n {one.ranks} python -m commbench.pairs")
         yield Advice("place the ranks by what they send", "python -m commbench.recommend --topology FILE --results DIR")
     for one in [one for one in found.excesses if one.longer and not one.congested][:1]:
-        text = f"{_name(one)} takes {one.transfer / (one.alone or 1):.1f} times as long as alone, and "
+        times = f"{one.transfer / (one.alone or 1):.1f} times as long as alone"
+        text = f"{excess_name(one, found.excesses)} takes {times}, and "
         if one.congestion and one.congestion != NO_PORTS:
             text += "counters show no congestion: look for slow links"
             yield Advice(text, f"mpirun -n {one.ranks} python -m commbench.pairs")
         elif not one.congestion and _spans_hosts(found):
             text += "why is not known: counters of the ports, recorded beside the job and given as --rdma counters/, "
-            yield Advice(f"{text}would tell congestion", "python -m commbench.telemetry --out counters/ -- ...")
+            yield Advice(f"{text}would tell congestion", _TELEMETRY)
     if found.share(COMMUNICATION) >= _WAITED:
         yield from _sweeps(found)
 
@@ -194,14 +197,14 @@ def _sweeps(found: Attribution) -> Iterator[Advice]:
         least, most = (pick(one.size for one in those) for pick in (min, max))
         # Between two sizes times are interpolated: powers of two around them all are enough.
         begin, end = (format_size(1 << bits) for bits in (least.bit_length() - 1, (most - 1).bit_length()))
-        sizes = approximate_size(least) + (f" to {approximate_size(most)}" if most > least else "")
+        sizes = " to ".join(dict.fromkeys(map(approximate_size, (least, most))))
         name = f"{operation} of {sizes} on {counted(ranks, 'rank')}"
         command = f"mpirun -n {ranks} python -m commbench.{operation} -b {begin} -e {end} -f 2 {how}"
-        text = f"what {name} takes alone is not known ({those[0].record}): measure it on these nodes, for --results"
-        sweeps.setdefault(command, text)
-    for number, (command, text) in enumerate(list(sweeps.items())[:_MOST], 1):
-        folder = "results/alone" if number == 1 else f"results/alone-{number}"  # one holds one run
-        yield Advice(text, f"{command} --out {folder}")
+        # Not below results/: launches there, from which algorithms are chosen, may be of another library.
+        command += f" --out alone/{operation}-{ranks}-{begin}-{end}"
+        text = f"what {name} takes alone is not known ({those[0].record}): measure it on these nodes, for --results "
+        sweeps.setdefault(command, f"{text}alone/")
+    yield from (Advice(text, command) for command, text in list(sweeps.items())[:_MOST])
 
 
 def _spans_hosts(found: Attribution) -> bool:
@@ -211,10 +214,6 @@ def _spans_hosts(found: Attribution) -> bool:
 def _measurable(one: Excess) -> bool:
     doors = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
     return one.size > 0 and one.operation in doors
-
-
-def _name(one: Excess) -> str:
-    return f"{one.operation} of {approximate_size(one.size)} on {counted(one.ranks, 'rank')}"
 
 
 def _layers(found: Attribution) -> Iterator[Advice]:

@@ -26,7 +26,8 @@ from commbench.results.reading import UNKNOWN
 from commbench.results.stats import median
 from commbench.results.status import OK
 from commbench.topology.hosts import counterparts
-from commbench.units import format_size
+from commbench.topology.show import counted
+from commbench.units import approximate_size, format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,6 +68,15 @@ class Excess:
     def longer(self) -> bool:
         """Whether the transfer is beyond all that was measured alone, and by more than equal launches differ."""
         return self.alone is not None and self.transfer > max(MORE * self.alone, self.alone_high or 0)
+
+
+def excess_name(one: Excess, those: Sequence[Excess]) -> str:
+    """Return operation, size and ranks in words; the exact size where another of `those` would be called the same."""
+    size = approximate_size(one.size)
+    alike = [other for other in those if (other.operation, other.ranks) == (one.operation, one.ranks)]
+    if any(other.size != one.size and approximate_size(other.size) == size for other in alike):
+        size = format_size(one.size)
+    return f"{one.operation} of {size} on {counted(one.ranks, 'rank')}"
 
 
 def excess(

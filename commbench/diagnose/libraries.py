@@ -297,7 +297,7 @@ CHECKS: dict[str, Callable[[System], Check]] = {
     "rccl": rccl,
     "gloo": gloo,
     "cupy": cupy,
-    "numba": partial(_imported, "numba", "pip install numba"),
+    "numba": partial(_imported, "numba", "pip install 'commbench[kernels]'"),
     "torch": torch,
     "llvmlite": partial(_imported, "llvmlite", "pip install llvmlite"),
     "numpy": partial(_imported, "numpy", "pip install numpy"),

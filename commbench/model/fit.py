@@ -114,6 +114,7 @@ class Fit:
     schedules: tuple[str, ...]  # "allreduce ring"
     tiers: tuple[str, ...]  # that records load
     notes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()  # of the records, as far as these tell
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fit as it stands in JSON."""
@@ -126,7 +127,7 @@ class Fit:
         some: dict[str, Any] = dict(kept)
         for name, kind in kinds.items():
             some[name] = tuple(kind(**one) for one in kept[name])
-        for name in ("ranks", "sizes", "schedules", "tiers", "notes"):
+        for name in ("ranks", "sizes", "schedules", "tiers", "notes", "libraries"):
             some[name] = tuple(kept[name])
         return cls(**some)
 
@@ -265,6 +266,7 @@ def fit(runs: Sequence[Sequence[Record]], cluster: Cluster, hold_out: bool = Tru
         tuple(sorted({f"{one.collective} {_ran(one)}" for one in records})),
         tuple(tier for place, tier in enumerate(data.tiers) if _loads(data, place)),
         tuple(notes),
+        tuple(sorted({one.library for one in records if one.library})),
     )
 
 

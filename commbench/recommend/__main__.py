@@ -148,11 +148,11 @@ def _carry_out(options: argparse.Namespace) -> None:
     fitted_notes += _beyond(fitted, traffic)
     split = _split(options, traffic)
     wish = _wish(options, cluster, free, traffic, wish_facts, bool(granted))
-    choices, choices_notes = _choices(runs)
+    choices, refused = _choices(runs)
     advice = advise(cluster, wish)
     plan = replace(
         advice.plan,
-        notes=(*notes, *free_notes, *results_notes, *fitted_notes, *choices_notes, *advice.plan.notes),
+        notes=(*notes, *free_notes, *results_notes, *fitted_notes, *refused, *advice.plan.notes),
         choices=choices,
         samples=split.samples if split else (),
         weights=split.weights if split else (),
@@ -164,7 +164,7 @@ def _carry_out(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(_as_json(advice, split, done), indent=1))
     else:
-        print("\n".join([*screen.lines(advice, bool(runs), split), *(job.lines(done) if done else ())]))
+        print("\n".join([*screen.lines(advice, bool(runs), split, bool(refused)), *(job.lines(done) if done else ())]))
 
 
 def _fit_together(options: argparse.Namespace) -> None:
@@ -339,9 +339,9 @@ def _fitted(
             slow.setdefault(cluster.arrays.places[host], []).append(one.factor - 1)
     facts["slow"] = {node: median(values) for node, values in slow.items()}
     notes = fitted.lines()
-    libraries = sorted({record.library for its in runs for record in its if record.library})
-    if len(libraries) > 1:
-        notes.append(f"fitted to records of {', '.join(libraries)} alike: name the folder of the one that will run")
+    if len(fitted.libraries) > 1:
+        some = ", ".join(fitted.libraries)
+        notes.append(f"fitted to records of {some} alike: name the folder of the one that will run")
     return apply(cluster, fitted), fitted, facts, notes
 
 
@@ -349,11 +349,13 @@ def _beyond(fitted: Fit | None, traffic: Traffic) -> list[str]:
     """Return what the step sends that is larger than what was measured."""
     if fitted is None:
         return []
-    from commbench.units import format_size
+    from commbench.units import approximate_size
 
     most = fitted.sizes[1]
-    beyond = [f"{flow.axis} sends {format_size(round(flow.size))}" for flow in traffic.flows if flow.size > 2 * most]
-    text = f"{', '.join(beyond)} at once, and the largest record is of {format_size(most)}: no record bears that out"
+    beyond = [f"{flow.axis} sends {approximate_size(flow.size)}" for flow in traffic.flows if flow.size > 2 * most]
+    text = (
+        f"{', '.join(beyond)} at once, and the largest record is of {approximate_size(most)}: no record bears that out"
+    )
     return [text] if beyond else []
 
 

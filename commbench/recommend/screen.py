@@ -9,7 +9,7 @@ from commbench.recommend.advice import BOUND, CURRENT, DEFAULT, KEEP, RANDOM, RE
 from commbench.recommend.robust import WORTH, Held
 from commbench.topology.hosts import fold
 from commbench.topology.show import counted
-from commbench.units import format_size
+from commbench.units import approximate_size, format_size
 
 if TYPE_CHECKING:
     from commbench.recommend.batch import Split
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 _MOST_RANKS = 32  # of a table; --json has all
 
 
-def lines(advice: Advice, measured: bool, split: Split | None = None) -> list[str]:
-    """Return what to print; `measured`: there were results of this cluster to choose algorithms from."""
+def lines(advice: Advice, measured: bool, split: Split | None = None, refused: bool = False) -> list[str]:
+    """Return what to print.
+
+    `measured`: there were results of this cluster to choose algorithms from; `refused`: which cannot be compared, as a
+    note of the plan says.
+    """
     plan = advice.plan
     found = [f"# {counted(len(plan.seats), 'rank')} on {plan.topology or 'the cluster'}: predicted, not measured"]
     found += [f"# {note}" for note in plan.notes]
@@ -30,7 +34,7 @@ def lines(advice: Advice, measured: bool, split: Split | None = None) -> list[st
     found.append(f"gap of recommended to the proven bound: {gap}")
     whose = f" the order {advice.how}" if plan.advice == KEEP else ""
     found += [f"what limits{whose}:", *(f"  {line}" for line in plan.limits), ""]
-    found += _measured(plan.choices) if measured else _predicted(advice)
+    found += _measured(plan.choices, refused) if measured else _predicted(advice)
     return found + (_batch(split) if split else [])
 
 
@@ -99,8 +103,10 @@ def _orders(advice: Advice) -> list[str]:
     return found
 
 
-def _measured(choices: Sequence[Choice]) -> list[str]:
+def _measured(choices: Sequence[Choice], refused: bool) -> list[str]:
     """Return what to ask libraries for."""
+    if refused:
+        return ["algorithms: the library's own choice stays, as none is chosen from these results (see above)"]
     if not choices:
         return ["algorithms: the library's own choice stays, as the results show none to ask for"]
     rows = [
@@ -130,7 +136,7 @@ def _predicted(advice: Advice) -> list[str]:
     """Return the algorithms that the times stand for, which no setting of a library is made of."""
     score = advice.scores[advice.reference if advice.plan.advice == KEEP else RECOMMENDED]
     rows = [
-        (part.flow.collective, str(part.flow.n), format_size(round(part.flow.size)), part.algorithm, "predicted")
+        (part.flow.collective, str(part.flow.n), approximate_size(part.flow.size), part.algorithm, "predicted")
         for part in score.parts
     ]
     return [

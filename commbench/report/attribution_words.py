@@ -9,16 +9,16 @@ from commbench.attribution.advice import convicted, shortest, together
 from commbench.attribution.analyse import Attribution, set_against
 from commbench.attribution.classes import NAME
 from commbench.attribution.clocks import ASSUMED
+from commbench.attribution.excess import excess_name
 from commbench.attribution.lateness import EARLIER
 from commbench.attribution.layers import COMMUNICATION, LAYERS, WAITING
 from commbench.attribution.trace import BY_NAME, DEVICE_KINDS, OPERATOR
 from commbench.report.summary import DO, DOUBTED, SLOW, Statement
 from commbench.results.stats import median
 from commbench.topology.show import counted
-from commbench.units import approximate_size, format_ranges
+from commbench.units import format_ranges
 
 if TYPE_CHECKING:
-    from commbench.attribution.excess import Excess
     from commbench.attribution.injected import Measured
     from commbench.attribution.lateness import Culprit
     from commbench.attribution.trace import Call
@@ -197,7 +197,8 @@ def _excesses(found: Attribution) -> Iterator[Statement]:
     for one in known[:_MOST]:
         alone, low, high, more = one.alone or 0, one.alone_low or 0, one.alone_high or 0, one.excess or 0
         interval = f"{ms(low)} to {ms(high)}; " if high > low else ""
-        text = f"{excess_name(one)}: {ms(one.transfer)} of transfer, {ms(alone)} alone ({interval}{one.record}): "
+        name = excess_name(one, found.excesses)
+        text = f"{name}: {ms(one.transfer)} of transfer, {ms(alone)} alone ({interval}{one.record}): "
         if one.longer:
             text += f"{ms(more)} more; {one.congestion or 'without counters nothing tells why'}"
         elif low <= one.transfer <= high:
@@ -261,11 +262,6 @@ def step_lengths(found: Attribution) -> list[int]:
         length = one.window.end - one.window.start
         longest[one.window.step] = max(length, longest.get(one.window.step, 0))
     return [length for length in longest.values() if length]
-
-
-def excess_name(one: Excess) -> str:
-    """Return operation, size and group in words."""
-    return f"{one.operation} of {approximate_size(one.size)} on {counted(one.ranks, 'rank')}"
 
 
 def ms(ns: float) -> str:

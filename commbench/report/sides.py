@@ -266,9 +266,9 @@ def _flat(name: str, value: Any) -> list[tuple[str, str]]:
 def read_sides(path: str | Path, match: str = RANKS) -> list[Side]:
     """Return the sides that a path names.
 
-    In a folder with runs each set of launches is one, and so are all runs that are of none; other files in it are left
-    alone. Of a folder of logs, or a pattern, the logs of one system (its devices and library, as far as they tell) are
-    one side, each log a launch of it.
+    In a folder with runs each set of launches is one, and so are all runs that are of none (in the folder of a set they
+    are left out); other files in it are left alone. Of a folder of logs, or a pattern, the logs of one system (its
+    devices and library, as far as they tell) are one side, each log a launch of it.
     """
     places = expanded(path)
     if all(place.is_dir() and any(place.rglob(MANIFEST)) for place in places):

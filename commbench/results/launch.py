@@ -1,4 +1,4 @@
-"""The file in a run folder that says which launch of a set the run is."""
+"""The files that say what a set of launches is: one in its folder, and one in each run folder, which launch it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from commbench.errors import ResultsError
 
-LAUNCH = "launch.json"  # there before the run begins
+SET = "repeat.json"  # in the folder of a set
+LAUNCH = "launch.json"  # in a run folder, there before the run begins
 
 
 def launch_number(folder: str | Path | None) -> int:

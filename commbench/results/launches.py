@@ -10,7 +10,7 @@ from typing import Any
 
 from commbench.errors import ResultsError
 from commbench.results.journal import MANIFEST, read_manifest, read_visits
-from commbench.results.launch import read_launch
+from commbench.results.launch import LAUNCH, SET, read_launch
 from commbench.results.record import Record, fold
 from commbench.results.spread import Comparison, Round, by_turns, compare, components, two_peaks
 from commbench.results.stats import median, median_interval
@@ -120,9 +120,13 @@ def read_sets(folder: Path) -> list[Launches]:
 def run_folders(folder: Path) -> dict[str, list[tuple[dict[str, Any], Path]]]:
     """Return the run folders below a folder by their set, each with what is known of its launch, in their order.
 
-    Runs that were not begun by `commbench.repeat` are of set a, in the order of names.
+    In the folder of a set of `commbench.repeat` those are its own launches alone. Elsewhere runs that it did not begin
+    are of set a, in the order of names.
     """
-    found = [(read_launch(path.parent), path.parent) for path in folder.rglob(MANIFEST)]
+    paths = [path.parent for path in folder.rglob(MANIFEST)]
+    if (folder / SET).exists():
+        paths = [path for path in paths if path.parent == folder and (path / LAUNCH).exists()]
+    found = [(read_launch(path), path) for path in paths]
     sets: dict[str, list[tuple[dict[str, Any], Path]]] = {}
     for about, run_folder in sorted(found, key=lambda one: (one[0].get("launch", 0), str(one[1]))):
         sets.setdefault(about.get("set", "a"), []).append((about, run_folder))

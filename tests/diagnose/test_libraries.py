@@ -233,6 +233,10 @@ def test_a_package_that_is_missing_says_what_to_install_and_a_broken_one_is_a_fi
     missing, broken = libraries.CHECKS["llvmlite"](system), libraries.CHECKS["numba"](system)
     assert (missing.text, missing.findings) == ("not installed: pip install llvmlite", ())
     assert [(one.rule, one.value) for one in broken.findings] == [("numba can be imported", "ImportError: no libx")]
+    # What is an extra of commbench's is installed as that, as its doors say themselves.
+    nothing = machine.system(python=machine.children({}))
+    for name, extra in {"numba": "kernels", "torch": "torch", "pandas": "report"}.items():
+        assert libraries.CHECKS[name](nothing).remedy == f"pip install 'commbench[{extra}]'"
 
 
 @pytest.mark.parametrize(

@@ -732,7 +732,34 @@ def test_results_that_cannot_be_compared_choose_no_algorithm_and_say_why(
 ) -> None:
     in_place_of_results(monkeypatch, [*sweeps("MPICH 5.0.2"), *sweeps("MPICH 4.1.3")])
     assert run(*WORDS) == 0
-    assert "# no algorithm is chosen: algorithms are chosen from records of one library" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "# no algorithm is chosen: algorithms are chosen from records of one library" in text
+    assert "# fitted to records of MPICH 4.1.3, MPICH 5.0.2 alike: " in text
+    assert "algorithms: the library's own choice stays, as none is chosen from these results (see above)" in text
+    assert "show none that is faster" not in text
+
+
+def test_a_fit_names_the_libraries_of_the_records_that_it_took(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of Gloo nobody knows which algorithm ran, so that its records are left out."""
+    gloo = [[replace(one, observed_algorithm=None, algorithm="auto") for one in its] for its in sweeps("Gloo")[:1]]
+    in_place_of_results(monkeypatch, [*sweeps("MPICH 5.0.2"), *gloo])
+    assert run(*WORDS) == 0
+    text = capsys.readouterr().out
+    assert "# fitted to " in text and "the library did not say which algorithm ran" in text
+    assert " alike: " not in text
+
+
+def test_sizes_are_told_to_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """35,300,000,000 bytes are 32.9 GiB, at which no power of two ends."""
+    words = (*WORDS[:4], "--bytes", "dp=35300000000")
+    assert run(*words) == 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith("  predicted")]
+    assert row[:4] == ["allreduce", "2", "32.9", "GiB"]
+    in_place_of_results(monkeypatch, sweeps("MPICH 5.0.2"))
+    assert run(*words, *WORDS[4:]) == 0
+    assert "dp sends 32.9 GiB at once, and the largest record is of " in capsys.readouterr().out
 
 
 # The batch, and a picture

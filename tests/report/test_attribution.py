@@ -85,7 +85,7 @@ def test_lateness_that_chance_may_give_convicts_nobody() -> None:
     [
         ("memory", "python -m commbench.kernels.weight_update"),
         ("communication", "mpirun -n 2 python -m commbench.pairs"),
-        ("host", "python -m commbench.doctor"),
+        ("host", "python -m commbench.telemetry --out counters/ -- ..."),
         ("", "python -m commbench.doctor"),
     ],
 )
@@ -132,7 +132,7 @@ def test_an_excess_is_no_congestion_unless_counters_say_so() -> None:
 
 def test_without_a_record_the_command_that_makes_one_is_named() -> None:
     found = attribution(excess=replace(EXCESS, alone=None, excess=None, record="no record"))
-    command = "mpirun -n 2 python -m commbench.allreduce -b 4M -e 4M -f 2 --budget 30 --out results/alone"
+    command = "mpirun -n 2 python -m commbench.allreduce -b 4M -e 4M -f 2 --budget 30 --out alone/allreduce-2-4M-4M"
     assert command in [one.command for one in found.advice]
 
 
@@ -144,20 +144,20 @@ def test_one_sweep_for_each_group_is_over_all_sizes_without_a_record() -> None:
     found = replace(attribution(), excesses=(*mib, replace(EXCESS, size=64 << 20, group="dp"), other))
     cpu = replace(found, traces=tuple(replace(trace, device="cpu") for trace in found.traces))
     how = "-f 2 --method clock --budget 30 --backend gloo --out"
-    not_known = "takes alone is not known (no record): measure it on these nodes, for --results"
+    not_known = "takes alone is not known (no record): measure it on these nodes, for --results alone/"
     assert [(one.text, one.command) for one in advise(cpu) if not_known in one.text] == [
         (
             f"what allreduce of 3 MiB to 5 MiB on 2 ranks {not_known}",
-            f"mpirun -n 2 python -m commbench.allreduce -b 2M -e 8M {how} results/alone",
+            f"mpirun -n 2 python -m commbench.allreduce -b 2M -e 8M {how} alone/allreduce-2-2M-8M",
         ),
         (
             f"what allreduce of 1000 B on 4 ranks {not_known}",
-            f"mpirun -n 4 python -m commbench.allreduce -b 512 -e 1K {how} results/alone-2",
+            f"mpirun -n 4 python -m commbench.allreduce -b 512 -e 1K {how} alone/allreduce-4-512-1K",
         ),
     ]
     gpu = replace(found, traces=tuple(replace(trace, device="cuda") for trace in found.traces))
     # The library's work is timed by the device there, which --method clock excludes.
-    command = "mpirun -n 2 python -m commbench.allreduce -b 2M -e 8M -f 2 --budget 30 --out results/alone"
+    command = "mpirun -n 2 python -m commbench.allreduce -b 2M -e 8M -f 2 --budget 30 --out alone/allreduce-2-2M-8M"
     assert command in [one.command for one in advise(gpu)]
 
 
@@ -189,6 +189,19 @@ def test_only_what_is_beyond_the_interval_and_a_tenth_is_slow(low: float, high: 
     it = replace(EXCESS, alone=alone * MS, excess=(15 - alone) * MS)
     it = replace(it, alone_low=round(low * MS), alone_high=round(high * MS))
     assert said in texts(attribution(excess=it))
+
+
+def test_sizes_that_would_be_called_the_same_are_told_exactly() -> None:
+    """4099 and 4098 KiB are 4 MiB both; that of another number of ranks has its name for itself."""
+    sizes = [replace(EXCESS, size=4099 << 10), replace(EXCESS, size=4098 << 10), replace(EXCESS, ranks=4)]
+    found = replace(attribution(), excesses=tuple(sizes))
+    said = texts(found)
+    for name in ("allreduce of 4099K on 2 ranks", "allreduce of 4098K on 2 ranks", "allreduce of 4 MiB on 4 ranks"):
+        assert f"slow {name}: 15 ms of transfer" in said
+    assert any(one.text.startswith("allreduce of 4099K on 2 ranks takes 1.5 times") for one in advise(on_hosts(found)))
+    unknown = [replace(one, alone=None, excess=None, record="no record") for one in sizes]
+    asked = advise(replace(found, excesses=tuple(unknown)))
+    assert any(one.text.startswith("what allreduce of 4 MiB on 2 ranks takes alone") for one in asked)
 
 
 def on_hosts(found: Attribution) -> Attribution:
