@@ -47,7 +47,7 @@ class Culprit:
     lateness: int  # the median one of its late arrivals
     longest: int  # of these
     waited: int  # by all other ranks together, for it, each instant of each of them once
-    behind: int  # for it and for those that it had held up themselves
+    behind: int  # by them, for it and for those that it had held up themselves
     cause: str  # a layer of LAYERS, "earlier collective", or "" where nothing stands out
     before: Mapping[str, int]  # by layer: its time before it arrived, less that of the others, where that is the cause
     chance: float = 1.0  # how likely others wait for a rank as much as for it, at most, were all alike
@@ -101,7 +101,7 @@ def culprits(
                 lateness=round(float(np.median([split.lateness for split in those]))),
                 longest=max(split.lateness for split in those),
                 waited=waited(those),
-                behind=waited([*those, *held_up[rank]]),
+                behind=waited([*those, *held_up[rank]], but=place),
                 cause=main.cause,
                 before={} if before is None else dict(zip(LAYERS, before, strict=True)),
                 chance=chances.get(place, 1.0),
@@ -145,9 +145,10 @@ def _main(latenesses: Sequence[int], reasons: Sequence[_Reason]) -> _Reason:
     return _Reason(cause, None, upstream, through)
 
 
-def waited(splits: Iterable[Split]) -> int:
+def waited(splits: Iterable[Split], but: int | None = None) -> int:
     """Return how long (ns) ranks waited for who was late, in all: each instant of each of them once.
 
+    `but`: the place of the one whose waits are left out.
     Collectives that are under way at once would count one wait twice. Where only arrivals are known, a wait is from a
     rank's own arrival to that of who was late.
     """
@@ -157,7 +158,7 @@ def waited(splits: Iterable[Split]) -> int:
         waits = np.maximum(last - split.arrival, 0) if split.skew_only else split.wait
         for place, arrival, wait in zip(split.places, split.arrival.tolist(), waits.tolist(), strict=True):
             spans[place].append((arrival, arrival + wait))
-    return sum(total(union(*np.array(its, dtype=np.int64).T)) for its in spans.values())
+    return sum(total(union(*np.array(its, dtype=np.int64).T)) for place, its in spans.items() if place != but)
 
 
 def _arrival(traces: Sequence[Trace], split: Split, place: int) -> int:
@@ -236,11 +237,11 @@ class _History:
         cause, since, before = self.own(split, place)
         if before is None or cause != WAITING:
             return _Reason(cause, before)
-        chain, through, seen = [], "", {id(split)}
+        first, chain, through, seen = place, [], "", {id(split)}
         while cause == WAITING:
             earlier = self.longest_wait(place, since, split)
-            if earlier is None or id(earlier) in seen or earlier.culprit == place:
-                break
+            if earlier is None or id(earlier) in seen or earlier.culprit in (place, first):
+                break  # nobody waits for itself, though its own lateness may have come round to it
             seen.add(id(earlier))
             split, place = earlier, _culprit(earlier)
             chain.append(_rank(self.traces, place))

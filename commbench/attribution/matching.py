@@ -7,7 +7,7 @@ calls belong together they are refused, with the reason: a wrong pair makes wait
 Recordings may begin and end at different calls: rings drop the oldest ones, and profilers are not started at one
 instant. By numbers they are aligned; without, in order (`queues.py`), and by the steps in which they were asked for
 where all ranks mark those. A recording may lack calls in between as well, when buffers were full: without numbers the
-steps are refused in which one rank lacks some.
+steps are refused in which one rank lacks some, and all if another rank may lack some too and nothing would show it.
 """
 
 from __future__ import annotations
@@ -309,15 +309,13 @@ class _Matcher:
         sender = pool.group[0] if pool.message and pool.group else None
         steps = self.steps(lists)
         queue, lost = Queues(self.traces, sender, lists, steps), ""
-        rows = queue.possible()
-        if rows is None and steps and (lack := lacking(self.traces, lists, steps)):
+        rows, why = queue.rows()
+        if rows is None and steps and (lack := lacking(self.traces, lists, steps, self.one_clock(lists))):
             kept = {place: [i for i in its if steps[place, i] not in lack.steps] for place, its in lists.items()}
             some = Queues(self.traces, sender, kept, steps)
-            if (rows := some.possible()) is not None:
+            if (rows := some.possible(most=0)) is not None:
                 label = self.traces[lack.place].label
                 queue, lost = some, f"{label} lacks calls that others recorded {_within(lack.steps)}"
-        if rows is None:
-            rows, why = queue.rows()
         if rows is None and self.one_clock(lists):  # time tells more than how each rank counts its steps
             queue = Queues(self.traces, sender, lists, {})
             rows, why = queue.rows()

@@ -7,7 +7,7 @@ On one host time has a say too: nobody ends an all-reduce before all others bega
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,10 +60,10 @@ class Queues:
         shifted = self.shifted()
         return shifted, "" if shifted is not None else self.why_not(self.straight())
 
-    def possible(self) -> NDArray[np.int64] | None:
-        """Return the k-th calls of each kind, if all have the same ones and time allows them to be."""
+    def possible(self, most: float = _IMPOSSIBLE) -> NDArray[np.int64] | None:
+        """Return the k-th calls of each kind, if all have the same ones and time does not rule them out."""
         rows = self.straight()
-        return None if rows is None or self.impossible(rows) else rows
+        return None if rows is None or self.impossible(rows, most=most) else rows
 
     def straight(self) -> NDArray[np.int64] | None:
         """Return the k-th call of each kind with the k-th of the others, if all have the same ones.
@@ -114,8 +114,13 @@ class Queues:
                 found = shift
         return found
 
-    def impossible(self, rows: NDArray[np.int64], columns: Sequence[int] | None = None) -> bool:
-        """Whether on one host, so by one clock, ranks end before others began that they need something from."""
+    def impossible(
+        self, rows: NDArray[np.int64], columns: Sequence[int] | None = None, most: float = _IMPOSSIBLE
+    ) -> bool:
+        """Whether on one host, so by one clock, ranks end before others began that they need something from.
+
+        `most`: the part of the pairs of which that may be so all the same.
+        """
         columns = range(len(self.marks)) if columns is None else columns
         places, hosts = list(self.lists), defaultdict(list)
         for at, column in enumerate(columns):
@@ -131,7 +136,7 @@ class Queues:
                 continue
             gap = starts.max(axis=0) - ends.min(axis=0)  # NaN: not known
             known = self.checked[columns[0]][rows[:, 0]] & ~np.isnan(gap)
-            if (gap[known] > _CLOCK).sum() > _IMPOSSIBLE * known.sum():
+            if (gap[known] > _CLOCK).sum() > most * known.sum():
                 return True
         return False
 
@@ -169,11 +174,14 @@ class Lack(NamedTuple):
 
 
 def lacking(
-    traces: Sequence[Trace], lists: Mapping[int, list[int]], steps: Mapping[tuple[int, int], int | None]
+    traces: Sequence[Trace],
+    lists: Mapping[int, list[int]],
+    steps: Mapping[tuple[int, int], int | None],
+    one_clock: bool,
 ) -> Lack | None:
     """Return what one trace lacks, if the others agree and at least half of its calls are in other steps.
 
-    Where two traces lack some, both may do so in one step, in which nobody could tell.
+    Where two traces lack some, both may do so in one step, and as many each: that has to show, by time or by kind.
     """
     kinds: dict[int | None, dict[int, Counter[Any]]] = defaultdict(lambda: {place: Counter() for place in lists})
     for place, indices in lists.items():
@@ -189,7 +197,38 @@ def lacking(
         if any(one != whole for one in others) or not its[lack.place] < whole:
             return None
     left = sum(its[lack.place].total() for its in differ.values())
-    return lack if 2 * left <= len(lists[lack.place]) else None
+    if 2 * left > len(lists[lack.place]):
+        return None
+    shows = (one_clock and _show_by_time(traces, lists)) or _show_by_kind(traces, kinds, differ)
+    return lack if shows else None
+
+
+def _show_by_time(traces: Sequence[Trace], lists: Mapping[int, list[int]]) -> bool:
+    """Whether calls of a kind are so far apart that one clock tells each from the next."""
+    for place, indices in lists.items():
+        ends: dict[Any, float] = {}
+        for call in (traces[place].calls[index] for index in _by_time(traces[place].calls, indices)):
+            if call.operation not in SYNCHRONISING or call.start is None or call.end is None:
+                return False
+            if call.start - ends.get(_mark(call), -np.inf) <= _CLOCK:
+                return False
+            ends[_mark(call)] = call.end
+    return True
+
+
+def _show_by_kind(
+    traces: Sequence[Trace], kinds: Mapping[int | None, Mapping[int, Counter[Any]]], differ: Container[int | None]
+) -> bool:
+    """Whether all traces mark the same steps, no step has two calls alike, and none that is whole has but one.
+
+    What was asked for late counts in the next step: among several calls its order shows it, alone nothing does.
+    """
+    whole = [one for step, its in kinds.items() if step not in differ for one in its.values()]
+    return (
+        len({frozenset(step.number for step in traces[place].steps) for its in kinds.values() for place in its}) == 1
+        and all(one.total() == len(one) for its in kinds.values() for one in its.values())
+        and all(len(one) > 1 for one in whole)
+    )
 
 
 def elements(call: Call) -> int | None:

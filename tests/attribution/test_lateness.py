@@ -137,6 +137,20 @@ def test_a_chain_of_groups_is_followed_to_the_first() -> None:
     assert found[0].cause == MEMORY
 
 
+def test_a_rank_to_whom_its_own_lateness_comes_round_has_not_waited_for_itself() -> None:
+    """Rank 0 holds up rank 1, that rank 2, that rank 3, that rank 0, and that rank 4."""
+    groups = {"a": (0, 1), "b": (1, 2), "c": (2, 3), "d": (0, 3), "e": (0, 4)}
+    a, b, c, d, e = (Collective(name, 30) for name in groups)
+    more = Work(COMPUTE, 200)
+    ring: list[list[Op]] = [[Work(COMPUTE, 500), a, d, e], [a, more, b], [b, more, c], [c, more, d], [e]]
+    found = {one.rank: one for one in late(steps(*ring, n=1, groups=groups))}
+    assert {rank: one.upstream for rank, one in found.items()} == {0: (3, 2, 1), 1: (0,), 2: (1, 0), 3: (2, 1, 0)}
+    # Of rank 0 at 520 us, of rank 1 at 750, of rank 2 at 980, of rank 3 at 1210 and of rank 0 again at 1240 the others
+    # wait since 20 us, but rank 0 for rank 3 since 550.
+    assert found[0].waited == (500 + 1220) * 1000
+    assert found[0].behind == (500 + 730 + 960 + 1220) * 1000
+
+
 def test_a_stage_of_a_pipeline_waits_for_the_one_before_and_that_is_not_its_own_fault() -> None:
     def stage(rank: int) -> list[Op]:
         ops: list[Op] = []

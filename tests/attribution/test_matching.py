@@ -210,9 +210,10 @@ def test_on_one_host_time_tells_more_than_how_ranks_count_their_steps() -> None:
 
 
 def without(places: set[int], **changes: Any) -> dict[str, Any]:
-    """Steps 3 to 8 but for some of their calls."""
+    """Steps 3 to 8, of two unlike calls each, but for some of them."""
     whole = in_steps(range(3, 9), **changes)
-    return whole | {"calls": [one for place, one in enumerate(whole["calls"]) if place not in places]}
+    unlike = [replace(one, elements_out=1024 + place % 2) for place, one in enumerate(whole["calls"])]
+    return whole | {"calls": [one for place, one in enumerate(unlike) if place not in places]}
 
 
 def test_steps_in_which_one_rank_lacks_calls_are_named() -> None:
@@ -221,10 +222,48 @@ def test_steps_in_which_one_rank_lacks_calls_are_named() -> None:
     assert calls_of(found) == [{0: 0, 1: 0}, {0: 1, 1: 1}, {0: 4, 1: 3}, {0: 5, 1: 4}] + [
         {0: k, 1: k - 3} for k in (8, 9, 10, 11)
     ]
-    early = in_steps(range(3, 9), "a")
+    early = without(set(), host="a")
     early["calls"] = [replace(early["calls"][0], enqueued=0), *early["calls"]]
     found = match([trace(0, **early), trace(1, **without({5}, host="b"))])
     assert reasons(found)[0].endswith("rank 1 lacks calls that others recorded in step 5 and before the first step (4)")
+
+
+def test_a_recording_that_begins_later_within_a_step_loses_no_more_of_it() -> None:
+    found = match([trace(0, **without(set(), host="a")), trace(1, **without({0}, host="b"))])
+    assert calls_of(found) == [{0: k, 1: k - 1} for k in range(1, 12)]
+    assert reasons(found) == ["group world (ranks 0-1): not recorded by all ranks: rank 0 begins or ends elsewhere (1)"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "steps", "hosts", "gone", "each", "first", "late"),
+    [
+        # In step 5 rank 0 lacks the first of calls that are alike and rank 1 the last.
+        pytest.param([1] * 5, 8, "ab", [{25}, {16, 29}], 10 * MS, 0, set(), id="alike"),
+        pytest.param([1] * 5, 16, "aa", [{25}, {16, 29}], 10 * MS, 0, set(), id="by time, few of all"),
+        pytest.param([1, 1, 1, 2], 16, "aa", [{20}, {12, 22}], MS // 4, 0, set(), id="closer than clocks tell"),
+        # Rank 0 lacks its first step, which would show that rank 1 counts from one on.
+        pytest.param([1, 2, 3], 6, "ab", [{0, 1, 2, 10}, set()], 10 * MS, 1, set(), id="steps numbered apart"),
+        # Rank 1 asks for the first call when step 1 has begun, and lacks the one of step 1.
+        pytest.param([1], 8, "ab", [set(), {1, 4}], 10 * MS, 0, {0}, id="one a step"),
+    ],
+)
+def test_where_what_another_rank_lacks_would_not_show_all_are_refused(
+    kinds: list[int], steps: int, hosts: str, gone: list[set[int]], each: int, first: int, late: set[int]
+) -> None:
+    """`first`: how rank 1 calls its first step; `late`: what it asks for in the next step."""
+    traces = []
+    for rank in PAIR:
+        calls = []
+        for k in sorted({*range(len(kinds) * steps)} - gone[rank]):
+            step, place = divmod(k, len(kinds))
+            t, count = (10 * step + place) * each, kinds[place]
+            asked = t + 10 * each if rank and k in late else t
+            about = {"enqueued": asked, "elements_in": count, "elements_out": count}
+            calls.append(call(t, t + each * 6 // 10, group=PAIR, **about))
+        marks = tuple(Step(first * rank + n, 10 * n * each, 10 * (n + 1) * each) for n in range(steps))
+        traces.append(trace(rank, calls, ranks=2, steps=marks, host=hosts[rank]))
+    found = match(traces)
+    assert (found.meetings, len(found.refusals)) == ((), 1)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +287,8 @@ def test_calls_of_a_step_that_time_rules_out_are_not_met() -> None:
 
 
 def of_steps(draw: random.Random, ranks: int, steps: int, one_host: bool) -> list[Trace]:
-    """Ranks that ask in each step for the same few calls, many of them alike."""
-    kinds = draw.choices([1, 2], k=draw.randint(1, 4))
+    """Ranks that ask in each step for the same few calls, many of them alike where one clock tells them apart."""
+    kinds = draw.choices([1, 2], k=draw.randint(1, 4)) if one_host else list(range(draw.randint(2, 5)))
     columns: list[list[Call]] = [[] for _ in range(ranks)]
     for number in range(steps):
         for k, count in enumerate(kinds):
@@ -270,7 +309,7 @@ def test_whatever_one_rank_lacks_in_some_steps_the_calls_of_the_others_are_met(
 ) -> None:
     draw = random.Random(seed)
     traces = of_steps(draw, ranks, steps, one_host)
-    short, where = draw.randrange(ranks), draw.sample(range(steps), draw.randint(1, steps // 2))
+    short, where = draw.randrange(ranks), draw.sample(range(1, steps - 1), draw.randint(1, (steps - 1) // 2))
     each = len(traces[0].calls) // steps
     gone = {step * each + k for step in where for k in draw.sample(range(each), draw.randint(1, each))}
     places = [[k for k in range(steps * each) if rank != short or k not in gone] for rank in range(ranks)]
