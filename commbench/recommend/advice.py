@@ -19,7 +19,7 @@ from commbench.recommend.order import Found, seated
 from commbench.recommend.plan import Plan, Seat
 from commbench.recommend.robust import Held
 from commbench.recommend.score import Judge, Score
-from commbench.recommend.traffic import Flow, Traffic
+from commbench.recommend.traffic import WITHIN, Flow, Traffic
 from commbench.recommend.tree import depth_first, tree
 from commbench.topology.cluster import Cluster
 from commbench.topology.hosts import fold
@@ -71,7 +71,7 @@ class Advice:
     held: Held  # the recommended order against the reference
     left: Held | None  # the order that gains most with the fastest algorithms, where another one was preferred
     torn: tuple[str, ...]  # axes that it splits over NVLink domains, and the order there is does not
-    doubts: tuple[str, ...]  # why a gain is not sure
+    doubts: tuple[str, ...]  # why a gain is not sure, or that there is none
     scores: Mapping[str, Score]  # of default, current, recommended
     error: float
     error_source: str
@@ -120,6 +120,7 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
     doubts: tuple[str, ...] = ()
     if held.gain < robust.WORTH or held.loses:
         said, after, after_score = KEEP, before, scores[reference]
+        doubts = tuple(map(_unknown, _apart(judge.traffic, before)))
     else:
         doubts = tuple(_doubts(wish, held, before, placed))
         said, after, after_score = TRY if doubts else TAKE, placed, score
@@ -172,13 +173,18 @@ def _doubts(wish: Wish, held: Held, before: Placement, after: Placement) -> list
             f"(say it: --bytes {bytes_}, or --preset)"
         )
     if split := _split(traffic, before, after):
-        found.append(
-            f"{', '.join(split)} fits in a node and is split over nodes, and the model knows no kernels or libraries "
-            "that want such a group within one"
-        )
+        found.append(_unknown(", ".join(split)))
     if held.least < wish.error:
         found.append(f"the least gain, {100 * held.least:.1f} %, is below what it may be off by")
     return found
+
+
+def _unknown(axes: str) -> str:
+    """Return what the model does not know of axes that are split over nodes."""
+    return (
+        f"{axes} fits in a node and is split over nodes, and the model knows no kernels or libraries "
+        "that want such a group within one"
+    )
 
 
 def _slowness(wish: Wish, nodes: Ints) -> float:
@@ -198,12 +204,23 @@ def _slow(wish: Wish, before: Placement) -> list[str]:
 
 def _split(traffic: Traffic, before: Placement, after: Placement) -> list[str]:
     """Return the axes whose groups were each within an NVLink domain, and are not any more."""
+    return [flow.axis for flow in traffic.flows if _inside(before, flow) and not _inside(after, flow)]
 
-    def inside(placed: Placement, flow: Flow) -> bool:
-        domain = placed.cluster.arrays.domain[placed.node][flow.members]
-        return bool((domain == domain[:, :1]).all())
 
-    return [flow.axis for flow in traffic.flows if inside(before, flow) and not inside(after, flow)]
+def _apart(traffic: Traffic, placed: Placement) -> list[str]:
+    """Return the axes wanted within a node that are not, though the domains in use have room for each group."""
+    room = np.bincount(placed.cluster.arrays.domain[placed.node])
+    return [
+        flow.axis
+        for flow in traffic.flows
+        if flow.axis in WITHIN and not _inside(placed, flow) and int((room // flow.n).sum()) >= len(flow.members)
+    ]
+
+
+def _inside(placed: Placement, flow: Flow) -> bool:
+    """Return whether each group of a flow is within an NVLink domain."""
+    domain = placed.cluster.arrays.domain[placed.node][flow.members]
+    return bool((domain == domain[:, :1]).all())
 
 
 def seats_on(cluster: Cluster, nodes: Ints, ranks: int) -> Placement:

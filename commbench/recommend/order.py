@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
+    Tile = tuple[int, ...]  # its side along each axis
 
 BUTTERFLIES = ("recursive_doubling", "rabenseifner", "distance_halving", "recursive_halving")
 ALL_TRIED = 720  # orders, at most: six ranks
 _TILINGS = 600  # whose loads are looked at
-_SCORED = 12  # of which the model scores so many
+_SCORED = 12  # of which the model scores so many, and one of each tile of a node anyway
 _SWAPS = 40_000
 _RANKS_SWAPPED = 64  # ranks, at most, that are swapped one by one on the model
 _STARTED_ANEW, _STARTS = 10, 6  # ranks, at most, of which so many other orders are improved by swaps too: local optima
@@ -98,10 +99,10 @@ def search(
     if any(name in BUTTERFLIES for flow in judge.traffic.flows for name in judge.candidates(flow)):
         consider(_bit_reversed(n), "bit-reversed depth-first")
         consider(_nodes_bit_reversed(seats), "nodes in bit-reversed depth-first order")
-    for seat, how in _promising(judge, seats, units, algorithms):
+    for seat, how, first in _promising(judge, seats, units, algorithms):
         if time.monotonic() > end:
             break
-        consider(seat, how, algorithms)
+        consider(seat, how, None if first else algorithms)  # those of another tile may not suit the first of one
     while time.monotonic() < end:
         better = _swapped(judge, seats, units, best, end)
         if better is None or not consider(better, f"{best.how}, nodes swapped".replace(", nodes swapped" * 2, ""),
@@ -196,38 +197,53 @@ def _nodes_bit_reversed(seats: Placement) -> Ints:
 
 def _promising(
     judge: Judge, seats: Placement, units: Tree, algorithms: Mapping[str, str]
-) -> Iterator[tuple[Ints, str]]:
-    """Yield tilings, those first whose heaviest loaded units are loaded the least."""
+) -> Iterator[tuple[Ints, str, bool]]:
+    """Yield tilings, those first whose heaviest loaded units are loaded the least, and whether it is its tile's first.
+
+    The best of each tile of a node comes before all others: loads see nothing inside a node, no latency and one
+    algorithm, and so compare what is beyond nodes better than tiles of one.
+    """
     if len(judge.traffic.axes) < 2:
         return
     graph = _ranks_graph(judge, seats, algorithms)
-    found: list[tuple[float, int, Ints, str]] = []
-    for seat, how in itertools.islice(_tilings(judge.traffic.axes, seats, units), _TILINGS):
-        found.append((graph.loaded(seats.node[seat], units), len(found), seat, how))
-    for _, _, seat, how in sorted(found, key=lambda one: one[:2])[:_SCORED]:
-        yield seat, how
+    found: list[tuple[float, int, Tile, Ints, str]] = []
+    for tile, seat, how in itertools.islice(_tilings(judge.traffic.axes, seats, units), _TILINGS):
+        found.append((graph.loaded(seats.node[seat], units), len(found), tile, seat, how))
+    found.sort(key=lambda one: one[:2])
+    firsts = {tile: number for _, number, tile, _, _ in reversed(found)}
+    found.sort(key=lambda one: firsts[one[2]] != one[1])
+    for _, number, tile, seat, how in found[: max(_SCORED, len(firsts))]:
+        yield seat, how, firsts[tile] == number
 
 
-def _tilings(axes: Mapping[str, int], seats: Placement, units: Tree) -> Iterator[tuple[Ints, str]]:
+def _tilings(axes: Mapping[str, int], seats: Placement, units: Tree) -> Iterator[tuple[Tile, Ints, str]]:
+    """Yield tilings and their tile of a node, of each such tile in turn: where there are too many, none is left out."""
     sizes = list(axes.values())
     in_node = int(np.bincount(seats.node).max())
     leaf = units.unit[min(1, units.levels - 1)][seats.node]
     in_leaf = max(1, int(np.bincount(leaf).max()) // in_node)
     orders = list(itertools.permutations(range(len(sizes)))) if len(sizes) <= 4 else [tuple(range(len(sizes)))]
-    inner = _tiles(sizes, in_node)
-    for tile in inner:
+
+    def of(tile: Tile) -> Iterator[tuple[Tile, Ints, str]]:
         rest = [size // part for size, part in zip(sizes, tile, strict=True)]
         for outer in _tiles(rest, in_leaf):
+            how = f"tiles of {_times(axes, tile)} in a node, {_times(axes, outer)} of them in a leaf"
             for order in orders:
-                how = f"tiles of {_times(axes, tile)} in a node, {_times(axes, outer)} of them in a leaf"
-                yield _tiling(sizes, [tile, outer], order), how
+                yield tile, _tiling(sizes, [tile, outer], order), how
+
+    for some in itertools.zip_longest(*map(of, _tiles(sizes, in_node))):
+        yield from (one for one in some if one is not None)
 
 
-def _tiles(sizes: Sequence[int], most: int) -> list[tuple[int, ...]]:
-    """Return tiles whose sides divide the axes, with at most so many cells; the fullest first, at most 24."""
+def _tiles(sizes: Sequence[int], most: int) -> list[Tile]:
+    """Return tiles whose sides divide the axes, with at most so many cells: the fullest first, at most 24.
+
+    Of those alike the ones first that cut the fewest axes, whichever axis comes first.
+    """
     sides = [[side for side in range(1, min(size, most) + 1) if size % side == 0] for size in sizes]
     found = [tile for tile in itertools.product(*sides) if prod(tile) <= most]
-    found.sort(key=lambda tile: (-prod(tile), tuple(-side for side in tile)))
+    cut = {tile: sum(1 < side < size for side, size in zip(tile, sizes, strict=True)) for tile in found}
+    found.sort(key=lambda tile: (-prod(tile), cut[tile], tuple(-side for side in tile)))
     full = [tile for tile in found if prod(tile) == prod(found[0])]
     return full[:24] if len(full) > 3 else found[: max(4, len(full))]
 

@@ -72,6 +72,8 @@ def _advised(advice: Advice) -> list[str]:
         ]
     else:
         found = [f"{plan.advice} beside {there}, and measure both:", *(f"  {doubt}" for doubt in advice.doubts)]
+    if plan.advice == KEEP:
+        found += [f"  but {doubt}" for doubt in advice.doubts]
     found.append(f"gain {100 * held.gain:.1f} %{_otherwise(held, library)}")
     if left is not None:
         where = f" on other nodes, {fold(advice.hosts)}," if advice.elsewhere else ""

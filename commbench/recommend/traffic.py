@@ -37,6 +37,7 @@ MATRIX = "matrix"  # any bytes between any two ranks, all at once
 COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, "broadcast", SENDRECV)
 # What is carried out on an axis where nobody says otherwise. sendrecv: along the pipeline, and back, at once.
 USUAL = {"tp": ALLREDUCE, "dp": ALLREDUCE, "pp": SENDRECV, "ep": ALLTOALL, "cp": ALLGATHER, "fsdp": ALLGATHER}
+WITHIN = ("tp",)  # axes that some kernels and libraries want within a node, for more than its links
 SIZE = 1 << 30  # bytes a step on an axis of which nobody said any
 MOST_RANKS = 1 << 20
 

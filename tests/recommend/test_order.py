@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise, permutations, product
+from math import prod
 
 import numpy as np
 import pytest
 
 from commbench.model.library import LIBRARIES
 from commbench.model.placement import fill
+from commbench.recommend import order
 from commbench.recommend.advice import Wish, advise
 from commbench.recommend.order import bit_reversal, search
 from commbench.recommend.score import Judge
@@ -58,6 +60,45 @@ def test_axes_are_tiled_so_that_the_one_with_most_bytes_stays_inside() -> None:
         assert (leaf[flow.members] == leaf[flow.members[:, :1]]).all()
 
 
+TOLD = {"tp": (96, 64 << 20), "dp": (1, 4 << 30), "pp": (8, 16 << 20), "cp": (16, 64 << 20)}
+
+
+@pytest.mark.parametrize(
+    ("devices", "library", "grid", "asked"),
+    [
+        (8, "nccl", {"tp": 8, "dp": 16}, {"tp": "ring", "dp": "ring"}),
+        (8, "nccl", {"tp": 8, "dp": 16}, {"tp": "tree", "dp": "tree"}),
+        (8, "nccl", {"tp": 8, "pp": 2, "dp": 8}, {"tp": "ring", "dp": "ring"}),
+        (8, "mpi", {"tp": 8, "dp": 16}, {}),
+        (4, "mpi", {"tp": 4, "dp": 8}, {"tp": "ring", "dp": "rabenseifner"}),
+        (4, "nccl", {"tp": 4, "cp": 2, "pp": 2, "dp": 4}, {"tp": "ring", "dp": "ring"}),
+    ],
+)
+def test_it_does_not_matter_which_axis_is_named_first(
+    monkeypatch: pytest.MonkeyPatch, devices: int, library: str, grid: dict[str, int], asked: dict[str, str]
+) -> None:
+    monkeypatch.setattr(order, "_RANKS_SWAPPED", 0)  # what tiles find, which single ranks swapped could hide
+    nodes = prod(grid.values()) // devices
+    cluster = two_tiers([nodes // 2] * 2, devices, uplinks=[100.0 * nodes] * 2)
+    seats, units = fill(cluster, prod(grid.values())), tree(cluster)
+    walks, found = [], []
+    every = list(permutations(grid))
+    for axes in every[:: -(-len(every) // 6)]:
+        some = judge(step({name: grid[name] for name in axes}, {name: TOLD[name] for name in axes}), library, **asked)
+        walks.append(some.score(seats).seconds)
+        found.append(search(some, seats, units, seconds=60.0, exact=False).score.seconds)
+    # The walk of a grid is the tiling of all others with the same axes inside.
+    assert max(found) <= min(walks) * 1.001 and max(found) <= min(found) * 1.001
+
+
+def test_tiles_of_many_axes_are_each_looked_at() -> None:
+    cluster = two_tiers([8, 8], devices=8)
+    grid = {"dp": 2, "pp": 4, "cp": 4, "tp": 4}
+    found = order._tilings(grid, fill(cluster, 128), tree(cluster))
+    tiles = {tile for tile, _, _ in islice(found, order._TILINGS)}
+    assert tiles == {tile for tile in product((1, 2), (1, 2, 4), (1, 2, 4), (1, 2, 4)) if prod(tile) == 8}
+
+
 def test_never_worse_than_a_given_order() -> None:
     draw = np.random.default_rng(0)
     for number in range(20):
@@ -87,8 +128,8 @@ def test_of_many_ranks_a_given_order_that_is_better_by_little_is_taken_and_one_m
 def test_the_walk_enters_each_unit_once() -> None:
     cluster = two_tiers([3, 1, 2])
     units = tree(cluster)
-    order = depth_first(units, np.array([5, 0, 3, 2, 4, 1]))
-    leaves = units.unit[1][order].tolist()
+    walk = depth_first(units, np.array([5, 0, 3, 2, 4, 1]))
+    leaves = units.unit[1][walk].tolist()
     assert len(list(dict.fromkeys(leaves))) == sum(a != b for a, b in zip([-1, *leaves], leaves, strict=False))
 
 

@@ -136,6 +136,32 @@ def test_an_axis_that_is_taken_out_of_its_nodes_is_warned_of(monkeypatch: pytest
     assert any(doubt.startswith("tp fits in a node and is split over nodes") for doubt in split.doubts)
 
 
+def test_tp_is_put_into_its_nodes_wherever_it_is_named() -> None:
+    cluster, asked = shipped("h100-nvlink"), {"tp": "ring", "dp": "ring"}
+
+    def ringed(sizes: Mapping[str, int]) -> Advice:
+        wish = Wish(Judge(step(sizes, BYTES), LIBRARIES["nccl"], asked), np.arange(cluster.nodes), seconds=60.0)
+        return advise(cluster, wish)
+
+    usual, other = ringed({"tp": 8, "dp": 16}), ringed({"dp": 16, "tp": 8})
+    assert usual.plan.advice == "keep what you have" and other.plan.advice == "try it"
+    assert other.plan.seconds["recommended"] == pytest.approx(usual.plan.seconds["default"])
+    hosts = np.array([seat.host for seat in other.plan.seats]).reshape(8, 16)  # a group of tp is a column
+    assert (hosts == hosts[:1]).all()
+
+
+def test_a_kept_order_with_tp_out_of_its_nodes_says_so() -> None:
+    cluster = two_tiers([4], devices=2)
+    kept = on(cluster, step({"dp": 2, "tp": 4}, {"dp": (1, 1 << 30), "tp": (1, 1 << 10)}))
+    assert kept.plan.advice == "keep what you have" and not kept.doubts  # four of tp fit in no node of two
+    kept = on(cluster, step({"dp": 4, "tp": 2}, {"dp": (1, 1 << 30), "tp": (1, 1 << 10)}))
+    assert kept.plan.advice == "keep what you have"
+    assert [doubt.partition(",")[0] for doubt in kept.doubts] == ["tp fits in a node and is split over nodes"]
+    assert "  but tp fits in a node" in "\n".join(screen.lines(kept, measured=False))
+    usual = on(cluster, step({"tp": 2, "dp": 4}, {"tp": (1, 1 << 30), "dp": (1, 1 << 10)}))
+    assert usual.plan.advice == "keep what you have" and not usual.doubts
+
+
 def test_devices_of_two_vendors_have_the_algorithm_that_spans_them() -> None:
     cluster = shipped("a100-mi250x")
     found = on(cluster, step({"dp": cluster.devices}, {"dp": (1, 1 << 30)}), "mpi")
