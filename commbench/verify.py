@@ -39,7 +39,7 @@ def parser() -> Parser:
         description="Say whether ranks sit where a plan has them. Any launcher may start it, as it will start the job.",
         epilog=EXAMPLES,
     )
-    it.add_argument("plan", metavar="PLAN", help="placement.json")
+    it.add_argument("plan", metavar="PLAN", help="placement.json, or the folder of an export")
     it.add_argument("--warn", action="store_true", help="only say it, and exit 0")
     return it
 

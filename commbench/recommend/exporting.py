@@ -9,7 +9,8 @@
 Settings are what is known of the place where the files will be used: versions, the cluster, what a job asks for.
 
 A target is one file of `commbench/recommend/export/`: TITLE and files(plan, settings); one with LIBRARIES is told of
-those choices alone that were measured with a library whose name begins so. Nothing live is ever written over: not in a
+those choices alone that were measured with a library whose name begins so, and one that NAMES_HOSTS has no files where
+the job takes other nodes than the plan's. Nothing live is ever written over: not in a
 folder that configures Slurm, and no file that is not as an export here left it, which export.json says.
 """
 
@@ -71,6 +72,10 @@ def texts(plan: Plan, settings: Settings) -> tuple[dict[str, str], Export]:
     refused: dict[str, str] = {}
     for name, exporter in exporters().items():
         try:
+            if not settings.nodelist and getattr(exporter, "NAMES_HOSTS", False):
+                raise NotExported(
+                    "no scripts for named hosts: which nodes come is known in the job, where --allocation plans on them"
+                )
             found = exporter.files(_of_libraries(plan, getattr(exporter, "LIBRARIES", ())), settings)
         except NotExported as error:
             refused[name] = str(error)
@@ -92,7 +97,7 @@ def _of_libraries(plan: Plan, libraries: tuple[str, ...]) -> Plan:
 
 def export(plan: Plan, settings: Settings, folder: str | Path) -> Export:
     """Write every file into `folder`, all or none; raise UsageError where that would overwrite what is not ours."""
-    made, done = texts(plan, settings)
+    made, done = texts(plan, replace(settings, folder=_written(Path(folder).absolute())))
     write(made, folder)
     return done
 
@@ -101,6 +106,8 @@ def write(made: Mapping[str, str], folder: str | Path) -> None:
     """Write files into `folder`, which is made if need be; those of an earlier export there are replaced."""
     place = Path(folder)
     _deny_live(place)
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"{place} is a file, and an export is written into a folder: name one")
     ledger = _ledger(place)
     for name in made:
         if not name or name != os.path.basename(name) or name.startswith("."):
@@ -110,6 +117,10 @@ def write(made: Mapping[str, str], folder: str | Path) -> None:
             raise UsageError(
                 f"{path} is there already and not as an export left it: name another folder, or move the file away"
             )
+    if others := _others(place):
+        raise UsageError(
+            f"an export is written into a folder of its own, and {place} has {others[0]}: name a new or an empty folder"
+        )
     stale = [place / name for name in ledger.keys() - made.keys() if _is_as_left(place / name, ledger[name])]
     entries = {name: _digest(text.encode()) for name, text in sorted(made.items())}
     # Until all is in place a file may be the old or the new one: who is killed in between can export again.
@@ -152,6 +163,22 @@ def _deny_live(folder: Path) -> None:
     places = (Path("/etc"), configured)
     if any(real == place or place in real.parents for place in places) or any((real / one).exists() for one in LIVE):
         raise UsageError(f"{folder} holds a configuration that may be in use: export into a folder of its own")
+
+
+def _written(folder: Path) -> str:
+    """Return the folder as it can stand in a file."""
+    try:
+        return folder.as_posix().encode().decode()
+    except UnicodeEncodeError:
+        raise UsageError(f"an export's folder has a name in UTF-8, not {str(folder)!a:.80}: name another") from None
+
+
+def _others(folder: Path) -> list[str]:
+    """Return the files of a folder that no export made, without hidden ones, which one that was killed may leave."""
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        return [] if LEDGER in names else names
+    return []
 
 
 def _ledger(folder: Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
@@ -50,6 +49,7 @@ class Done:
     folder: str
     plan: Plan
     export: Export
+    measured: bool  # results were given to choose algorithms from
     notes: tuple[str, ...] = ()
     next: str | None = None
 
@@ -59,7 +59,7 @@ def hand_over(options: argparse.Namespace, advice: Advice, cluster: Cluster, wan
     from commbench.recommend.exporting import export
 
     settings = replace(wanted, openmpi=open_mpi(advice.plan), cluster=cluster)
-    done = Done(options.export, advice.plan, export(advice.plan, settings, Path(options.export)))
+    done = Done(options.export, advice.plan, export(advice.plan, settings, options.export), bool(options.results))
     return _submitted(done, options, cluster, granted) if "slurm" in done.export.files else done
 
 
@@ -73,10 +73,10 @@ def lines(done: Done) -> list[str]:
     if not done.plan.choices:  # for all of these there is one reason
         settings_of = [name for name in refused if hasattr(exporters()[name], "LIBRARIES")]
         if [refused.pop(name) for name in settings_of]:
-            said.append(
-                "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
-            )
-    said += [f"#   {text}" for text in (*(why for _, why in sorted(refused.items())), *done.notes)]
+            remedy = "" if done.measured else "; --results chooses from measurements"
+            said.append(f"#   no settings of algorithms: the library's own choice stays{remedy}")
+    reasons = dict.fromkeys(why for _, why in sorted(refused.items()))  # several targets may have one
+    said += [f"#   {text}" for text in (*reasons, *done.notes)]
     return said if done.next is None else [*said, f"# next: {done.next}"]
 
 
@@ -90,16 +90,18 @@ def _submitted(done: Done, options: argparse.Namespace, cluster: Cluster, grante
 
     out = shlex.quote(done.folder)
     if granted:
-        return replace(done, next=f"COMMBENCH_PLACEMENT={out} bash {out}/{JOB} COMMAND...")
-    notes = []
+        return replace(done, next=f"bash {out}/{JOB} COMMAND...")
+    command, notes = f"sbatch {out}/{JOB} COMMAND...", []
     if options.switches:
         notes.append(f"{JOB} takes any nodes on so few switches, in Slurm's own order")
     elif cluster.nodes > 1 and options.topology and not (options.free or options.current or options.allocation):
         free = f"nobody said which nodes are free: all {cluster.nodes} are taken to be (--free slurm, or a host list)"
         notes.append(f"{free}; {JOB} waits for just {fold(done.plan.hosts)}")
-    if options.topology in shipped() and not options.results:  # which would have been refused, or named the node
-        notes.append(f"{options.topology} is shipped, and its node names are made up: Slurm knows none of them")
-    return replace(done, notes=tuple(notes), next=f"cd {out} && sbatch {JOB} COMMAND...")
+    if options.topology in shipped() and not (options.switches or options.results):  # as results are of nodes by name
+        made_up = f"{options.topology} is shipped, and its node names are made up: Slurm knows none of them"
+        notes.append(f"{made_up}; for a job of yours give --topology slurm --free slurm instead")
+        return replace(done, notes=tuple(notes))
+    return replace(done, notes=tuple(notes), next=command)
 
 
 def open_mpi(plan: Plan) -> tuple[int, ...] | None:

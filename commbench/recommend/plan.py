@@ -6,6 +6,7 @@ It is written as `placement.json`, exported to launchers, and held against where
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -109,12 +110,16 @@ def from_json(text: str, source: str) -> Plan:
 
 
 def read(path: str | Path) -> Plan:
-    """Return the plan in a file."""
+    """Return the plan in a file, or in the folder of an export."""
     return from_json(text_of(path), str(path))
 
 
 def text_of(path: str | Path) -> str:
-    """Return the text of a file; UsageError where it cannot be read, or is too large for any placement."""
+    """Return the text of a file, of a folder's placement.json; UsageError where it cannot be read, or is too large for
+    any placement.
+    """
+    if os.path.isdir(path):
+        path = Path(path) / NAME
     try:
         with open(path, "rb") as file:
             content = file.read(LARGEST_FILE + 1)  # no more: a device may have no end

@@ -76,7 +76,10 @@ def test_a_plan_is_printed_and_exported(tmp_path: Path, capsys: pytest.CaptureFi
     assert (out / "hosts.slurm").exists()
 
 
-MADE_UP = "#   h100-nvlink is shipped, and its node names are made up: Slurm knows none of them"
+MADE_UP = (
+    "#   h100-nvlink is shipped, and its node names are made up: Slurm knows none of them; "
+    "for a job of yours give --topology slurm --free slurm instead"
+)
 
 
 @pytest.mark.parametrize(
@@ -93,20 +96,21 @@ MADE_UP = "#   h100-nvlink is shipped, and its node names are made up: Slurm kno
         (("--free", "n[03-04]"), [MADE_UP]),
     ],
 )
-def test_an_export_ends_with_the_command_and_the_nodes_that_it_waits_for(
+def test_an_export_for_nodes_that_are_made_up_ends_with_how_to_plan_on_real_ones(
     words: tuple[str, ...], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a b"
     assert run("--topology", "h100-nvlink", "--gpus", "16", *words, "--export", str(out)) == 0
     lines = capsys.readouterr().out.splitlines()
     no_settings = "#   no settings of algorithms: the library's own choice stays; --results chooses from measurements"
-    assert lines[lines.index(no_settings) + 1 :] == [*said, f"# next: cd '{out}' && sbatch job.sbatch COMMAND..."]
+    assert lines[lines.index(no_settings) + 1 :] == said
 
 
 def test_nodes_of_ones_own_have_their_names(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command(slurm, "sinfo", "n1\nn3\n")
     assert run("--topology", "slurm", "--free", "slurm", "--gpus", "16", "--export", str(tmp_path / "out")) == 0
     text = capsys.readouterr().out
+    assert text.splitlines()[-1] == f"# next: sbatch {tmp_path}/out/job.sbatch COMMAND..."
     assert "made up" not in text and "nobody said which nodes are free" not in text
     assert "#SBATCH --nodelist=n[1,3]\n" in (tmp_path / "out" / "job.sbatch").read_text()
 
@@ -117,7 +121,7 @@ def test_a_node_of_a_topology_without_switches_is_no_block(tmp_path: Path, capsy
     assert "taken to be" not in capsys.readouterr().out  # there is no other node
     assert (tmp_path / "mpich.sh").exists()
     text = (tmp_path / "job.sbatch").read_text()
-    assert "\nlaunch=(srun --nodes=1 --ntasks=2 --distribution=arbitrary)\n" in text
+    assert '\nlaunch=(srun --nodes=1 --ntasks=2 --distribution=arbitrary "$folder/device.sh")\n' in text
     assert "2 ranks on 1 node as" in text
 
 
@@ -129,16 +133,17 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["nodes"]["leaves"] == 1 and found["nodes"]["how"] == found["how"] == "by name"
 
 
-def test_json_has_the_export_and_its_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_export_and_its_next_step(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a b"
-    words = ("--topology", "h100-nvlink", "--gpus", "16", "--export", str(out))
+    words = ("--topology", "slurm", "--gpus", "16", "--export", str(out))
     assert run(*words, "--json") == 0
     found = json.loads(capsys.readouterr().out)["export"]
     assert set(found["files"]) == {path.name for path in out.iterdir()} - {"export.json"}
     assert len(found["files"]) == len(set(found["files"])) and found["folder"] == str(out)
     assert run(*words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [f"#   {note}" for note in found["notes"]] + [f"# next: {found['next']}"] == lines[-3:]
+    assert [f"#   {note}" for note in found["notes"]] + [f"# next: {found['next']}"] == lines[-2:]
+    assert len(found["notes"]) == 1 and found["next"] == f"sbatch '{out}'/job.sbatch COMMAND..."
     assert found["refused"]["openmpi_rules"] == "no Open MPI rules: the plan chooses no algorithm"
     assert found["refused"].keys().isdisjoint(("slurm", "openmpi", "mpich", "torchrun"))
     assert run(*words[:4], "--json") == 0
@@ -275,14 +280,18 @@ def test_a_job_may_ask_for_any_nodes_on_few_switches(
     assert run(*words, "--switches", "1@00:05:00") == 0
     said = capsys.readouterr().out
     assert "job.sbatch takes any nodes on so few switches" in said and "waits for just" not in said
+    assert said.count("no scripts for named hosts") == 1
     job = (out / "job.sbatch").read_text()
     assert "\n#SBATCH --switches=1@00:05:00\n" in job and "nodelist" not in job
+    assert run("--topology", "h100-nvlink", *words[2:], "--switches", "1") == 0
+    said = capsys.readouterr().out  # no name that is made up reaches that job
+    assert "made up" not in said and said.splitlines()[-1] == f"# next: sbatch {out}/job.sbatch COMMAND..."
 
 
 def test_a_wrapper_may_seat_the_ranks(slurm: Path, tmp_path: Path) -> None:
     words = ("--topology", "slurm", "--gpus", "16", "--wrapper", "--slurm-version", "26.05")
-    assert run(*words, "--export", str(tmp_path)) == 0
-    job = (tmp_path / "job.sbatch").read_text()
+    assert run(*words, "--export", str(tmp_path / "out")) == 0
+    job = (tmp_path / "out" / "job.sbatch").read_text()
     assert '"$folder/ranks.sh"' in job and "export SLURM_HOSTFILE" not in job
 
 
@@ -293,8 +302,8 @@ def test_what_runs_in_a_job_that_has_its_nodes_is_not_queued_again(
     out = tmp_path / "a b"
     assert run("--export", str(out)) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[-1] == f"# next: COMMBENCH_PLACEMENT='{out}' bash '{out}'/job.sbatch COMMAND..."
-    assert "sbatch job.sbatch" not in said
+    assert said.splitlines()[-1] == f"# next: bash '{out}'/job.sbatch COMMAND..."
+    assert "# next: sbatch" not in said
     assert run("--export", str(out), "--switches", "1") == 2
     assert "--switches asks for any nodes, and this job has its nodes already" in capsys.readouterr().err
 
@@ -720,11 +729,13 @@ def test_without_results_algorithms_are_predicted_and_not_exported(
 
 
 def test_logs_of_others_choose_no_algorithm(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     in_place_of_results(monkeypatch, sweeps("MPICH 5.0.2"), kind="OSU")
-    assert run(*WORDS) == 0
-    assert "algorithms: the library's own choice stays" in capsys.readouterr().out
+    assert run(*WORDS, "--export", str(tmp_path / "out")) == 0
+    said = capsys.readouterr().out
+    assert "algorithms: the library's own choice stays" in said
+    assert "no settings of algorithms" in said and "--results chooses" not in said  # who gave them knows
 
 
 def test_results_that_cannot_be_compared_choose_no_algorithm_and_say_why(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,13 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commbench.backends.world import launch
 from commbench.errors import UsageError
 from commbench.recommend.export import mpich, openmpi, slurm, slurm_topology, torchrun, wrappers
 from commbench.recommend.export._settings import NotExported, Settings, version
-from commbench.recommend.exporting import exporters, texts, write
+from commbench.recommend.exporting import export, exporters, texts, write
 from commbench.recommend.plan import Plan, Seat
 from commbench.topology.cluster import Block, Cluster, Switch
 from commbench.topology.readers import slurm_conf, slurm_yaml
+from commbench.verify import device_of
 from tests.mpi.launch import MPICH, MPIRUN, library, run
 from tests.recommend.plans import choice, shuffled, whole
 
@@ -183,7 +186,7 @@ def test_one_node_is_no_nodes(hosts: list[str], says: str) -> None:
 def test_ranks_on_a_cpu_ask_for_no_gpus() -> None:
     made = slurm.files(whole(HOSTS, vendor="cpu"), Settings())
     assert "gpu" not in made["job.sbatch"]
-    assert set(made) == {"job.sbatch", "hosts.slurm"}
+    assert set(made) == {"job.sbatch", "hosts.slurm", "device.sh", "ranks.tsv"}
 
 
 @pytest.mark.parametrize(
@@ -314,17 +317,53 @@ QUOTED = "<train me.py> <--lr=$(touch pwned)> <*>"
 
 def test_the_job_script_hands_its_words_on(tmp_path: Path) -> None:
     it = Commands(tmp_path, whole(HOSTS, 2), Settings())
-    lines = it.run("job.sbatch", *WORDS, env={"SLURM_SUBMIT_DIR": str(it.out)}).splitlines()
+    lines = it.run("job.sbatch", *WORDS).splitlines()
     launch = f"srun <--nodes=3> <--ntasks=6> <--distribution=arbitrary> <--gpu-bind=none> <{it.out}/device.sh>"
     hostfile = f"SLURM_HOSTFILE={it.out}/hosts.slurm"
     check = f"<python3> <-m> <commbench.verify> <{it.out}/placement.json>"
-    assert [line for line in lines if "SUBMIT" not in line] == [
+    assert lines == [
         f"{launch} {check}",
         hostfile,
         f"{launch} {QUOTED}",
         hostfile,
     ]
     assert not (it.out / "pwned").exists()
+
+
+def test_the_job_script_finds_the_files_of_its_own_plan(tmp_path: Path) -> None:
+    """Slurm runs a copy of it elsewhere: files are where they were exported, or where it was submitted, or as told."""
+    plan, other = shuffled(HOSTS), shuffled(HOSTS, seed=1)
+    it = Commands(tmp_path, plan, Settings())
+    out = tmp_path / "it's $(touch pwned)\nout"
+    export(plan, Settings(), out)
+    submitted, spool = tmp_path / "submitted", tmp_path / "spool"
+    submitted.mkdir()
+    spool.mkdir()
+
+    def folder(script: Path, code: int = 0, **env: str) -> str:
+        env = {"PATH": f"{it.bin}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(submitted), **env}
+        done = subprocess.run(["bash", script, "true"], cwd=submitted, env=env, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return (
+            re.sub(r".* <([^>]*)/placement\.json>.*", r"\1", done.stdout, flags=re.DOTALL) if code == 0 else done.stderr
+        )
+
+    spooled = (out / "job.sbatch").rename(spool / "slurm_script")
+    assert folder(spooled) == str(out)
+    export(other, Settings(), tmp_path / "other")
+    moved = out.rename(tmp_path / "moved")
+    export(other, Settings(), submitted)
+    assert folder(spooled, COMMBENCH_PLACEMENT=str(moved)) == str(moved)
+    said = folder(spooled, 2)  # the files that are there are of another plan
+    assert said.startswith("job.sbatch: the plan of this job is in none of ")
+    assert said.endswith(f"{submitted}: export and submit again, or name its folder as COMMBENCH_PLACEMENT\n")
+    assert "in none of ../other: export" in folder(spooled, 2, COMMBENCH_PLACEMENT="../other")
+    assert folder(tmp_path / "other" / "job.sbatch") == str(tmp_path / "other")
+    export(plan, Settings(), submitted)
+    assert folder(spooled) == str(submitted)
+    spooled.rename(moved / "job.sbatch")
+    assert folder(moved / "job.sbatch") == str(moved)
+    assert not list(tmp_path.rglob("pwned"))
 
 
 @pytest.mark.parametrize("settings", [Settings(), Settings(wrapper=True), Settings(nodelist=False)])
@@ -382,6 +421,31 @@ def test_a_rank_is_shown_its_device(tmp_path: Path, vendor: str) -> None:
     expected = {"nvidia": "1 none none", "amd": "none 1 none", "cpu": "none none none", "": "1 1 none"}
     for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"):
         assert it.run("device.sh", "show", env={variable: "3"}) == f"{expected[vendor]}\n"
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "cpu"])
+def test_a_rank_that_nobody_told_is_told_as_torchrun_does(tmp_path: Path, vendor: str) -> None:
+    it = Commands(tmp_path, replace(shuffled(HOSTS, 2), vendor=vendor), Settings(port=1234))
+    it.fake("show", 'echo "${RANK-} ${WORLD_SIZE-} ${LOCAL_RANK-} ${MASTER_ADDR-} ${MASTER_PORT-}"')
+    hosts = [seat.host for seat in shuffled(HOSTS, 2).seats]
+    for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        for rank, host in enumerate(hosts):
+            place = 0 if vendor == "nvidia" else hosts[:rank].count(host)  # of one device that is shown, the first
+            said = it.run("device.sh", "show", env={variable: str(rank)})
+            assert said == f"{rank} 6 {place} {hosts[0]} 1234\n"
+    assert it.run("device.sh", "show", env={"SLURM_PROCID": "3", "MASTER_PORT": "7"}).endswith(f"{hosts[0]} 7\n")
+    assert it.run("device.sh", "show", env={"SLURM_PROCID": "3", "RANK": "3"}) == "3    \n"
+    # A daemon of Open MPI's that srun started hands its own number on to its ranks.
+    assert it.run("device.sh", "show", env={"SLURM_PROCID": "1", "OMPI_COMM_WORLD_RANK": "4"}).startswith("4 6 ")
+
+
+def test_what_a_job_tells_its_ranks_leaves_those_of_slurm_to_commbench(tmp_path: Path) -> None:
+    it = Commands(tmp_path, whole(HOSTS, 2), Settings())
+    it.fake("show", "exec env")
+    slurm = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "1"}
+    told = dict(line.split("=", 1) for line in it.run("device.sh", "show", env=slurm).splitlines())
+    assert told["RANK"] == "3" and launch(told) == launch(slurm) and launch(slurm).launcher == "Slurm"
+    assert device_of(told, whole(HOSTS, 2)) == 1
 
 
 def test_torchrun_is_for_ranks_that_follow_one_another(tmp_path: Path) -> None:

@@ -126,9 +126,10 @@ def test_who_is_killed_while_files_are_replaced_leaves_whole_ones_and_can_export
         pass
 
     real, small, large = os.replace, whole(["n1"]), whole(["n1", "n2"])
-    known = {text for plan in (small, large) for text in texts(plan, Settings())[0].values()}
-    for last in range(len(known)):
+    for last in range(len({text for plan in (small, large) for text in texts(plan, Settings())[0].values()})):
         out = tmp_path / str(last)
+        here = Settings(folder=str(out))
+        known = {text for plan in (small, large) for text in texts(plan, here)[0].values()}
         export(small, Settings(), out)
         moves = itertools.count()
 
@@ -144,6 +145,44 @@ def test_who_is_killed_while_files_are_replaced_leaves_whole_ones_and_can_export
         export(small, Settings(), out)
         assert plans.read(out / "placement.json") == small
         assert set(os.listdir(out)) == {*texts(small, Settings())[0], "export.json"}
+
+
+def test_a_folder_that_others_use_is_refused_as_it_is(tmp_path: Path) -> None:
+    for name in ("train.py", "README.md"):
+        (tmp_path / name).write_text("mine\n")
+    with pytest.raises(UsageError, match=r"a folder of its own, and .* has README\.md: name a new or an empty folder"):
+        export(whole(["n1"]), Settings(), tmp_path)
+    with pytest.raises(UsageError, match=r"train\.py is a file, and an export is written into a folder: name one"):
+        export(whole(["n1"]), Settings(), tmp_path / "train.py")
+    assert sorted(os.listdir(tmp_path)) == ["README.md", "train.py"]
+
+
+def test_an_earlier_export_may_have_files_of_others_since_and_a_killed_one_hidden_ones(tmp_path: Path) -> None:
+    (tmp_path / ".placement.json.1.1").write_text("")
+    export(whole(["n1"]), Settings(), tmp_path)
+    (tmp_path / "slurm-1.out").write_text("")
+    export(whole(["n2"]), Settings(), tmp_path)
+    assert plans.read(tmp_path) == whole(["n2"])  # of a folder, its placement.json
+
+
+def test_a_folder_whose_name_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"an export's folder has a name in UTF-8, not .*\\udcff"):
+        export(whole(["n1"]), Settings(), tmp_path / os.fsdecode(b"\xff"))
+
+
+def test_where_other_nodes_come_nothing_names_hosts(tmp_path: Path) -> None:
+    """But placement.json, which is the plan; what an earlier export said of hosts is gone."""
+    plan = replace(whole(["n01", "n02"]), choices=(choice("allreduce", "ring"),))
+    export(plan, Settings(), tmp_path)
+    assert {"ranks.sh", "mpich.sh", "openmpi.sh", "torchrun.sh"} <= set(os.listdir(tmp_path))
+    done = export(plan, Settings(nodelist=False, switches=1), tmp_path)
+    named = {path.name for path in tmp_path.iterdir() if "n01" in path.read_text() and path.name != "placement.json"}
+    assert named == set() and "nccl_environment" in done.files
+    assert {done.refused[name] for name in ("mpich", "openmpi", "torchrun", "wrappers")} == {
+        "no scripts for named hosts: which nodes come is known in the job, where --allocation plans on them"
+    }
+    head = (tmp_path / "job.sbatch").read_text().splitlines()[1]
+    assert head.startswith("# 16 ranks on 2 nodes that Slurm chooses, in its own order, for Slurm")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ def here(ranks: int, *others: int) -> Plan:
 
 @pytest.mark.mpi
 def test_ranks_that_sit_as_planned_say_so_once(tmp_path: Path) -> None:
-    done = launch(3, "commbench.verify", written(tmp_path, here(3)))
-    assert (done.code, done.stdout, done.stderr) == (0, "commbench verify: all 3 ranks sit as planned\n", "")
+    for plan in (written(tmp_path, here(3)), str(tmp_path)):  # the file, or its folder
+        done = launch(3, "commbench.verify", plan)
+        assert (done.code, done.stdout, done.stderr) == (0, "commbench verify: all 3 ranks sit as planned\n", "")
 
 
 @pytest.mark.mpi

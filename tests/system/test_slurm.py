@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,11 +41,13 @@ HERE = Settings(slurm=(22, 5, 8))
 OPEN_MPI = Path(os.environ.get("COMMBENCH_OTHER_VENV", ""), "bin", "mpirun")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-# Prints the rank that a program would take, its node, its place there, and the device that it is shown.
+# Prints the rank that a program would take, its node, its place there, the device that it is shown, and what PyTorch
+# would take.
 PROBE = """\
 #!/bin/bash
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-$RANK}}}
-echo "seat $rank $SLURMD_NODENAME ${LOCAL_RANK:-0} ${CUDA_VISIBLE_DEVICES-none}"
+torch="${RANK-none},${WORLD_SIZE-none},${LOCAL_RANK-none},${MASTER_ADDR-none},${MASTER_PORT-none}"
+echo "seat $rank $SLURMD_NODENAME ${LOCAL_RANK:-0} ${CUDA_VISIBLE_DEVICES-none} $torch"
 """
 
 
@@ -115,11 +119,17 @@ def seats(text: str) -> dict[int, tuple[str, str]]:
     found = {}
     for line in text.splitlines():
         if line.startswith("seat "):
-            _, rank, host, place, devices = line.split()
+            _, rank, host, place, devices, *_ = line.split()
             assert int(rank) not in found, line
             shown = devices.split(",")
             found[int(rank)] = (host, shown[0] if len(shown) == 1 else shown[int(place)])
     return found
+
+
+def told(text: str) -> dict[int, tuple[str, ...]]:
+    """By rank what PyTorch would read, as probes printed it."""
+    rows = [line.split() for line in text.splitlines() if line.startswith("seat ")]
+    return {int(row[1]): tuple(row[5].split(",")) for row in rows}
 
 
 def planned(plan: Plan) -> dict[int, tuple[str, str]]:
@@ -145,8 +155,59 @@ def test_the_job_script_seats_each_of_256_ranks(cluster: Slurm, tmp_path: Path, 
     export(plan, replace(HERE, cluster=fabric(NODES)), tmp_path / "out")
     text = (tmp_path / "out" / "job.sbatch").read_text()
     assert "--gpu-bind=none" in text and "device.sh" in text
-    said = job(cluster, tmp_path / "out", "job.sbatch", str(cluster.folder / "probe"), env=unchecked(tmp_path))
+    said = job(
+        cluster, tmp_path, "out/job.sbatch", str(cluster.folder / "probe"), env={**unchecked(tmp_path), "RANK": "7"}
+    )
     assert seats(said) == planned(plan)
+    first = plan.seats[0].host
+    assert told(said) == {rank: (str(rank), "256", "0", first, "29500") for rank in range(256)}
+
+
+TRAIN = """
+import os, sys, torch
+import torch.distributed as dist
+said = os.environ["MASTER_ADDR"]
+os.environ["MASTER_ADDR"] = "127.0.0.1"  # all nodes are this machine, whose names lead nowhere
+dist.init_process_group("gloo")
+mine = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(mine)
+print("rank", dist.get_rank(), dist.get_world_size(), os.environ["SLURMD_NODENAME"], said, mine.item(), flush=True)
+"""
+
+
+def test_a_program_of_pytorch_starts_from_its_own_folder(cluster: Slurm, tmp_path: Path) -> None:
+    """As the README has it: the command is found where it was submitted, the plan where it was exported."""
+    pytest.importorskip("torch")
+    plan = shuffled(15, cluster.names[:2], 2)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        here = replace(HERE, cluster=fabric(NODES), port=found.getsockname()[1])
+    export(plan, here, tmp_path / "out")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "train.py").write_text(TRAIN)
+    environment = pythons(tmp_path / "bin")
+    said = job(cluster, tmp_path, "out/job.sbatch", "python", "train.py", env=environment)
+    assert "rank 0 of 4 sits as planned" in said
+    first = plan.seats[0].host
+    ranks = sorted(line for line in said.splitlines() if line.startswith("rank ") and " of " not in line)
+    assert ranks == [f"rank {rank} 4 {seat.host} {first} 6.0" for rank, seat in enumerate(plan.seats)]
+
+
+def test_a_job_that_keeps_no_variable_finds_its_plan_and_tells_its_ranks(cluster: Slurm, tmp_path: Path) -> None:
+    """Where sbatch --export=NONE is the default; and an export that was moved, from its own folder."""
+    plan = shuffled(16, cluster.names[:2], 2)
+    export(plan, HERE, tmp_path / "out")
+    text = (tmp_path / "out" / "job.sbatch").read_text()
+    # The check is left out, for which this machine's python3 would need commbench.
+    (tmp_path / "out" / "job.sbatch").write_text(re.sub(r"\n.*commbench\.verify.*\n", "\n", text))
+    none = {"SBATCH_EXPORT": "NONE"}
+    said = job(cluster, tmp_path, "out/job.sbatch", str(cluster.folder / "probe"), env=none)
+    assert seats(said) == planned(plan)
+    assert {row[3] for row in told(said).values()} == {plan.seats[0].host}
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    assert seats(job(cluster, moved, "job.sbatch", str(cluster.folder / "probe"), env=none)) == planned(plan)
+    said = job(cluster, tmp_path, "moved/job.sbatch", str(cluster.folder / "probe"), code=2, env=none)
+    assert "the plan of this job is in none of" in (tmp_path / "job.err").read_text() and seats(said) == {}
 
 
 @pytest.mark.parametrize("plan_of", [shuffled, by_node])
@@ -294,9 +355,9 @@ def in_allocation(
 def test_the_documented_check_is_of_the_layout_that_is_planned(cluster: Slurm, tmp_path: Path) -> None:
     plan = replace(whole := shuffled(14, cluster.names[:4], 2), seats=whole.seats[:6])
     assert [seat.host for seat in plan.seats] != sorted(seat.host for seat in plan.seats)
+    export(plan, HERE, tmp_path)
     (tmp_path / "bin").mkdir()
     ours = pythons(tmp_path / "bin")
-    export(plan, HERE, tmp_path)
     page = (ROOT / "docs" / "placement-export.md").read_text()
     (documented,) = (line for line in page.splitlines() if line.startswith("SLURM_HOSTFILE="))
     documented = documented.replace("--ntasks=16", "--ntasks=6")
@@ -353,6 +414,8 @@ def test_the_options_of_the_job_are_those_of_slurm(cluster: Slurm, tmp_path: Pat
     anywhere = replace(HERE, cluster=fabric(NODES), nodelist=False, switches=1, wait="00:05:00", partition="main")
     export(plan, anywhere, tmp_path)
     said = job(cluster, tmp_path, "job.sbatch", str(cluster.folder / "probe"))
+    by_rank = {int(line.split()[1]): line.split()[2] for line in said.splitlines() if line.startswith("seat ")}
+    assert told(said) == {rank: (str(rank), "4", "0", by_rank[0], "29500") for rank in range(4)}
     used = {host for host, _ in seats(said).values()}
     leaves = [set(block.nodes) for block in fabric(NODES).blocks]
     assert len(used) == 4

@@ -42,7 +42,7 @@ class Settings:
     cluster has: switches, else blocks of Slurm's or domains of NVLink. The rest is what a job asks of Slurm: these very
     nodes (`nodelist`), or any that are on so few leaf `switches` (waiting at most `wait`, as Slurm writes times), in
     segments of so many nodes, with such `features`, of a `partition` or the first of several. `wrapper` starts ranks by
-    ranks.sh even where Slurm takes an order of tasks.
+    ranks.sh even where Slurm takes an order of tasks. `folder` is where the files will be, empty: not known.
     """
 
     slurm: tuple[int, ...] | None = None
@@ -56,6 +56,7 @@ class Settings:
     features: str = ""
     partition: str = ""
     wrapper: bool = False
+    folder: str = ""
     port: int = 29500  # at which rank 0 of PyTorch listens
 
     def __post_init__(self) -> None:

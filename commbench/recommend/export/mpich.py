@@ -13,6 +13,7 @@ from commbench.recommend.export._settings import NotExported, Settings, checked,
 from commbench.recommend.plan import Plan
 
 TITLE = "MPICH"
+NAMES_HOSTS = True
 HOSTFILE, SCRIPT = "mpich.hosts", "mpich.sh"
 
 
@@ -23,7 +24,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
         text = "MPI takes its ranks from srun, which may refuse an order here, and hydra ignores one in a job of Slurm"
         raise NotExported(f"no {SCRIPT}: {text}; use Open MPI's mpirun with its rank file")
     made = {HOSTFILE: hostfile(plan), SCRIPT: _script(plan, settings), slurm.HOSTFILE: slurm.hostfile(plan)}
-    return made | (wrappers.device(plan) if on_gpus(plan) else {})
+    return made | (wrappers.device(plan, settings) if on_gpus(plan) else {})
 
 
 def hostfile(plan: Plan) -> str:

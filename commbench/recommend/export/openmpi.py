@@ -12,6 +12,7 @@ from commbench.recommend.export._settings import CORES, Settings, checked, on_gp
 from commbench.recommend.plan import Plan
 
 TITLE = "Open MPI"
+NAMES_HOSTS = True
 RANKFILE, SEQUENCE, HOSTFILE, SCRIPT = "openmpi.rankfile", "openmpi.sequence", "openmpi.hosts", "openmpi.sh"
 BY_MAP = 5  # the first version whose --map-by takes files
 
@@ -23,7 +24,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     order = rankfile(plan) if _bound(plan) else "".join(f"{seat.host}\n" for seat in plan.seats)
     hosts = "".join(f"{host} slots={count}\n" for host, count in plan.per_host.items())
     made = {name: order, HOSTFILE: hosts, SCRIPT: _script(plan, settings)}
-    return made | (wrappers.device(plan) if on_gpus(plan) else {})
+    return made | (wrappers.device(plan, settings) if on_gpus(plan) else {})
 
 
 def rankfile(plan: Plan) -> str:

@@ -4,9 +4,12 @@ srun takes an exact order by SLURM_HOSTFILE, one bare host on a line for each ra
 it `n02*2`, `n[05-06]` and `slots=2` mean nothing to it (measured with 22.05.8). Where a version refuses that, a
 wrapper does the seating (wrappers.py).
 
-A wrapper shows each rank its device too, and srun binds none: with ConstrainDevices in cgroup.conf a task has in its
-cgroup what it is bound to and no more, as its device 0, and the ranks of a node cannot open one another's memory by
-CUDA IPC (open-mpi/ompi#11949, NVIDIA/nccl#1066).
+A wrapper tells each rank its number as PyTorch reads it, which srun does not, and shows it its device. srun binds none:
+with ConstrainDevices in cgroup.conf a task has in its cgroup what it is bound to and no more, as its device 0, and the
+ranks of a node cannot open one another's memory by CUDA IPC (open-mpi/ompi#11949, NVIDIA/nccl#1066).
+
+sbatch runs a copy of the script, in a folder of slurmd's: so the script knows where it was exported, and takes the
+files of its own plan alone, from there, from beside it (bash) or, after a move, from where it was submitted.
 
 What which version takes is from its CHANGELOG and the man pages: --gpu-bind=none 21.08.1 (before it nothing was bound
 unless a job asked for that), --segment 24.05, --segment with --nodelist 25.11 if these are all nodes of the job, no
@@ -15,6 +18,8 @@ unless a job asked for that), --segment 24.05, --segment with --nodelist 25.11 i
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Iterator
 
 from commbench.errors import UsageError
@@ -42,7 +47,7 @@ def files(plan: Plan, settings: Settings) -> dict[str, str]:
     if wrapped(settings):
         return made | wrappers.ranks(plan, settings)
     made[HOSTFILE] = hostfile(plan)
-    return made | (wrappers.device(plan) if on_gpus(plan) else {})
+    return made | wrappers.device(plan, settings)
 
 
 def hostfile(plan: Plan) -> str:
@@ -103,10 +108,11 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     release = ".".join(map(str, settings.slurm)) if settings.slurm else "of any version"
     yield "#!/usr/bin/env bash"
     where = f"{counted(len(plan.seats), 'rank')} on {counted(nodes, 'node')}"
-    yield f"# {where} as commbench planned, for Slurm {release}. From this folder:"
-    yield f"#   sbatch {JOB} COMMAND..."
+    how = "as commbench planned" if settings.nodelist else "that Slurm chooses, in its own order"
+    yield f"# {where} {how}, for Slurm {release}. From any folder:"
+    yield f"#   sbatch .../{JOB} COMMAND..."
     if settings.nodelist:
-        yield f"# or, in a job that has these nodes: COMMBENCH_PLACEMENT=$PWD bash {JOB} COMMAND..."
+        yield f"# or, in a job that has these nodes: bash .../{JOB} COMMAND..."
     yield f"#SBATCH --nodes={nodes}"
     yield f"#SBATCH --ntasks-per-node={most}"
     yield "#SBATCH --exclusive"
@@ -124,7 +130,9 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
         yield f'#SBATCH --constraint="{settings.features}"'
     yield "set -euo pipefail"
     yield f': "${{1:?the command is missing: sbatch {JOB} COMMAND...}}"'
-    yield "folder=${COMMBENCH_PLACEMENT:-${SLURM_SUBMIT_DIR:-$PWD}}  # where the files of this export are"
+    if settings.nodelist:
+        yield from _folder(plan, settings)
+    yield "unset RANK  # of the shell that submitted this"
     yield from _launch(plan, settings)
     if settings.nodelist:
         yield "# Where ranks sit is checked first, which needs commbench in the nodes' python3."
@@ -132,16 +140,39 @@ def _job(plan: Plan, settings: Settings) -> Iterator[str]:
     yield 'exec "${launch[@]}" "$@"'
 
 
+def _folder(plan: Plan, settings: Settings) -> Iterator[str]:
+    """Find the files that belong to this script: sbatch runs a copy of it, elsewhere."""
+    digest = hashlib.sha256(wrappers.table(plan).encode()).hexdigest()
+    written = [shlex.quote(settings.folder)] if settings.folder else []
+    places = ['"$(dirname -- "${BASH_SOURCE[0]}")"', *written, '"${SLURM_SUBMIT_DIR:-$PWD}"']
+    yield "# The files of this plan: beside this script, where it was exported, or where it was submitted."
+    yield f"places=({' '.join(places)})"
+    yield '[ -z "${COMMBENCH_PLACEMENT:-}" ] || places=("$COMMBENCH_PLACEMENT")'
+    yield 'for folder in "${places[@]}"; do'
+    yield f'  [ "$(sha256sum 2>/dev/null <"$folder/{wrappers.TABLE}")" != "{digest}  -" ] || break'
+    yield "  folder="
+    yield "done"
+    yield 'if [ -z "$folder" ]; then'
+    yield f'  echo "{JOB}: the plan of this job is in none of ${{places[*]}}: export and submit again," \\'
+    yield '    "or name its folder as COMMBENCH_PLACEMENT" >&2'
+    yield "  exit 2"
+    yield "fi"
+
+
 def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
     total = len(plan.seats)
     if not settings.nodelist:
         yield "# Which nodes come is known only now: Slurm's own order stands. To plan on what was granted:"
         yield "#   python3 -m commbench.recommend --allocation"
-        yield f"launch=(srun --ntasks={total})"
+        yield "# PyTorch reads its rank from these; rank 0 is on the first node."
+        yield 'read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")'
+        told = f"WORLD_SIZE={total} MASTER_ADDR=$0 MASTER_PORT=${{MASTER_PORT:-{settings.port}}}"
+        told = f'[ -n "${{RANK:-}}" ] || export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID {told}; exec "$@"'
+        yield f"""launch=(srun --ntasks={total} bash -c '{told}' "$first")"""
         return
     if not any(seat.cpus for seat in plan.seats):
         yield f"# The plan names no cores, and Slurm binds as it is set up: {CORES}."
-    wrapper = wrappers.DEVICE if on_gpus(plan) else ""
+    wrapper = wrappers.DEVICE
     if wrapped(settings):
         yield "# This Slurm may refuse --distribution=arbitrary: a wrapper gives each task the rank of its place."
         yield "# MPI gets its ranks from srun, whatever a wrapper does: start MPI programs by openmpi.sh instead."
@@ -149,10 +180,9 @@ def _launch(plan: Plan, settings: Settings) -> Iterator[str]:
     else:
         yield f'export SLURM_HOSTFILE="$folder/{HOSTFILE}"'
         yield f"unset SLURM_NTASKS_PER_NODE  # {HOSTFILE} says how many ranks each host has"
-    if on_gpus(plan):
-        yield f"# {wrapper} shows each rank its device; srun binds none, which may hide from it the others of its node."
-    words = [*options(plan, settings), *([f'"$folder/{wrapper}"'] if wrapper else [])]
-    yield f"launch=(srun {' '.join(words)})"
+    binds = ", and shows its device; srun binds none, which may hide from it the others of its node"
+    yield f"# {wrapper} tells each rank its number, as PyTorch reads it{binds if on_gpus(plan) else ''}."
+    yield f'launch=(srun {" ".join(options(plan, settings))} "$folder/{wrapper}")'
 
 
 def options(plan: Plan, settings: Settings) -> list[str]:

@@ -12,6 +12,7 @@ from commbench.recommend.export._settings import NotExported, Settings, checked,
 from commbench.recommend.plan import Plan
 
 TITLE = "torchrun"
+NAMES_HOSTS = True
 SCRIPT = "torchrun.sh"
 
 

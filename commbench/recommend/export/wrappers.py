@@ -2,15 +2,17 @@
 
 ranks.tsv has a line for each rank: host, its place there, rank, device. By it
 ranks.sh gives a process that was started anywhere on the right hosts its rank, as PyTorch reads it;
-device.sh leaves the rank as the launcher has it, and shows the process the device that the plan has for it.
+device.sh leaves the rank as the launcher has it, tells PyTorch that too, and shows the process the device that the plan
+has for it.
 """
 
 from __future__ import annotations
 
-from commbench.recommend.export._settings import NotExported, Settings, checked, ranks_of
+from commbench.recommend.export._settings import NotExported, Settings, checked, on_gpus, ranks_of
 from commbench.recommend.plan import Plan
 
 TITLE = "Wrappers"
+NAMES_HOSTS = True
 RANKS, DEVICE, TABLE = "ranks.sh", "device.sh", "ranks.tsv"
 
 _SHOW = """\
@@ -28,7 +30,7 @@ show() {
 
 def files(plan: Plan, settings: Settings) -> dict[str, str]:
     """Return the table and the scripts."""
-    return {**ranks(plan, settings), **device(plan)}
+    return {**ranks(plan, settings), **device(plan, settings)}
 
 
 def table(plan: Plan) -> str:
@@ -84,23 +86,30 @@ exec "$@"
     }
 
 
-def device(plan: Plan) -> dict[str, str]:
-    """Return what shows a process of a rank its device."""
+def device(plan: Plan, settings: Settings) -> dict[str, str]:
+    """Return what shows a process of a rank its device, and tells PyTorch its rank where nobody else has."""
+    local = "0  # the device that is shown, and no other" if on_gpus(plan) else "$place"
     return {
         TABLE: table(plan),
         DEVICE: f"""\
 #!/usr/bin/env bash
 # Shows this rank, whatever launcher numbered it, the one device that commbench planned for it, and runs the command:
 #   mpirun ... ./{DEVICE} COMMAND...
+# PyTorch finds the rank in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, unless RANK is there already.
 set -euo pipefail
 table=$(dirname -- "${{BASH_SOURCE[0]}}")/{TABLE}
 vendor={plan.vendor if plan.vendor in ("nvidia", "amd", "cpu") else "any"}
 {_SHOW}
 rank=${{OMPI_COMM_WORLD_RANK:-${{PMI_RANK:-${{SLURM_PROCID:-${{RANK:-}}}}}}}}
-device=$(awk -F'\\t' -v rank="$rank" '$3 == rank {{ print $4 }}' "$table")
-if [ -z "$device" ]; then
+found=$(awk -F'\\t' -v rank="$rank" '$3 == rank {{ print $2, $4 }}' "$table")
+if [ -z "$found" ]; then
   echo "{DEVICE}: the plan has no rank ${{rank:-(none)}}: it has ranks 0 to {len(plan.seats) - 1}" >&2
   exit 1
+fi
+read -r place device <<<"$found"
+if [ -z "${{RANK:-}}" ]; then
+  export RANK=$rank WORLD_SIZE={len(plan.seats)} LOCAL_RANK={local}
+  export MASTER_ADDR={plan.seats[0].host} MASTER_PORT=${{MASTER_PORT:-{settings.port}}}
 fi
 show "$device"
 exec "$@"
