@@ -118,7 +118,10 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
     best = left or held  # with the fastest algorithms, which the bound is of
     least = min(score.seconds, best.score.seconds if best.found.exact else bound(judge, seats, units))
     doubts: tuple[str, ...] = ()
-    if held.gain < robust.WORTH or held.loses:
+    split = tuple(_split(judge.traffic, before, placed))
+    # Groups that are whole within nodes are not taken apart for what the model may be wrong about.
+    whole = bool(split) and held.least < wish.error
+    if held.gain < robust.WORTH or held.loses or whole:
         said, after, after_score = KEEP, before, scores[reference]
         doubts = tuple(map(_unknown, _apart(judge.traffic, before)))
     else:
@@ -140,9 +143,11 @@ def advise(cluster: Cluster, wish: Wish) -> Advice:
     if chosen is None or set(nodes.tolist()) != set(chosen.nodes.tolist()):
         how = GRANTED if chosen is None else SHOWN[reference] if said == KEEP else chosen.how
         chosen = described(units, nodes, devices_of(cluster), wish.slow, how)
-    torn: tuple[str, ...] = ()
+    torn = split if whole else ()
     if left is not None:
         torn = tuple(_split(judge.traffic, before, seated(seats, left.found.seat)))
+    elif whole:
+        left = held
     hosts = tuple(cluster.arrays.nodes[node] for node in dict.fromkeys(seats.node.tolist()))
     return Advice(
         plan,

@@ -64,8 +64,10 @@ def _advised(advice: Advice) -> list[str]:
         found = [f"{KEEP}: no order was found that takes {100 * WORTH:.0f} % less time than {there}"]
         if left is not None:
             found[0] += f" and loses with no algorithm that {library} may run"
-    elif plan.advice == KEEP:
+    elif plan.advice == KEEP and held.loses:
         found = [f"{KEEP}: no order was found that beats {there} with every algorithm that {library} may run"]
+    elif plan.advice == KEEP:
+        found = [f"{KEEP}: what was found takes groups in a node apart, and gains less than that may be off by"]
     elif plan.advice == TAKE:
         found = [
             f"{TAKE}: a step's communication takes {100 * held.least:.0f} % less time than in {there}, or less still"

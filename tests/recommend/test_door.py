@@ -151,6 +151,15 @@ def test_json_has_the_export_and_its_next_step(slurm: Path, tmp_path: Path, caps
     assert found["export"] is None and found["left"] is None
 
 
+def test_groups_in_a_node_are_not_taken_apart_for_what_the_model_may_be_wrong_about(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--topology", "h100-nvlink", "--gpus", "128", "--axes", "tp=8,dp=16", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["advice"] == "keep what you have"
+    assert found["gain"] < found["error"] and found["left"]["splits"] == ["tp"]
+
+
 def test_json_has_the_order_that_was_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import numpy as np
 
