@@ -88,7 +88,7 @@ def _submitted(done: Done, options: argparse.Namespace, cluster: Cluster, grante
     from commbench.topology.hosts import fold
     from commbench.topology.shipped import shipped
 
-    out = shlex.quote(done.folder)
+    out = shlex.quote(done.folder.rstrip("/") or "/")
     if granted:
         return replace(done, next=f"bash {out}/{JOB} COMMAND...")
     command, notes = f"sbatch {out}/{JOB} COMMAND...", []
